@@ -1,0 +1,1 @@
+"""Two-dimensional sparse parallelism: plan, exchange, shard, replicate, optimizers."""

@@ -1,0 +1,1 @@
+"""Clocks, wire bytes, memory and the environment."""

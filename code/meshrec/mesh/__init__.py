@@ -1,0 +1,1 @@
+"""Ranks: launch, layouts, process groups and collectives that count their bytes."""

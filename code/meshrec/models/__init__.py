@@ -1,0 +1,1 @@
+"""The recommenders as plain PyTorch modules."""

@@ -1,0 +1,1 @@
+"""Contrasts, intervals and equivalence tests: pure functions on tidy tables."""

@@ -1,0 +1,1 @@
+"""One block: every cell trained, evaluated and recorded."""
