@@ -65,19 +65,18 @@ def _unknown_levels(experiment: Experiment) -> Iterator[Problem]:
 
 
 def _unknown_comparisons(experiment: Experiment) -> Iterator[Problem]:
-    treatments = {
-        f"{cell.layout}.{cell.optimizer}" for ranks in experiment.ranks for cell in cells_of(experiment, ranks, 0)
-    }
+    treatments = {f"{cell.layout}.{cell.optimizer}" for ranks in experiment.ranks for cell in cells_of(experiment, ranks, 0)}
     for name, pair in experiment.analysis.pairs.items():
         for index, treatment in enumerate(pair):
             if treatment not in treatments:
-                key = ("analysis", "pairs", name, index)
-                yield key, f"found {treatment!r}, want a layout.optimizer that is run: {sorted(treatments)}"
+                yield (
+                    ("analysis", "pairs", name, index),
+                    f"found {treatment!r}, want a layout.optimizer that is run: {sorted(treatments)}",
+                )
     names = ["layout", "optimizer", "interaction", *experiment.analysis.pairs]
     for index, entry in enumerate(experiment.analysis.confirmatory):
         if entry.comparison not in names:
-            key = ("analysis", "confirmatory", index, "comparison")
-            yield key, f"found {entry.comparison!r}, want one of {names}"
+            yield ("analysis", "confirmatory", index, "comparison"), f"found {entry.comparison!r}, want one of {names}"
 
 
 def _duplicate_cells(experiment: Experiment) -> Iterator[Problem]:
@@ -87,7 +86,9 @@ def _duplicate_cells(experiment: Experiment) -> Iterator[Problem]:
         for cell in cells_of(experiment, ranks, experiment.seeds[0]):
             settings = json.dumps(cell.settings, sort_keys=True)
             if settings in seen:
-                key = ("layouts", cell.layout)
-                yield key, f"at {ranks} ranks cells {seen[settings]} and {cell.name} are duplicates: the same run twice"
+                yield (
+                    ("layouts", cell.layout),
+                    f"at {ranks} ranks cells {seen[settings]} and {cell.name} are duplicates: the same run twice",
+                )
                 return
             seen[settings] = cell.name

@@ -8,8 +8,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-SCHEMA_VERSION = 1
-
 
 class RecordError(ValueError):
     """A record that can't be used. The message names the file and the field."""
@@ -90,7 +88,7 @@ class Memory(Closed):
 class RunRecord(Closed):
     """One run of one cell: finished, or failed with its reason."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     experiment: str
     ranks: int
     seed: int

@@ -32,9 +32,7 @@ class TableRows(Strict):
     @classmethod
     def _one_or_all(cls, rows: int | list[int]) -> int | list[int]:
         if isinstance(rows, list) and len(rows) != CATEGORICAL_FEATURES:
-            raise ValueError(
-                f"found {len(rows)} numbers, want one number or {CATEGORICAL_FEATURES}, one for each table"
-            )
+            raise ValueError(f"found {len(rows)} numbers, want one number or {CATEGORICAL_FEATURES}, one for each table")
         return rows
 
     @property
