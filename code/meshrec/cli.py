@@ -1,0 +1,215 @@
+"""Command line: one sub-command per pipeline step, each usable without Snakemake."""
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from meshrec.experiment import Block, Cell, Experiment, ExperimentError, blocks, load_experiment
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+logger = logging.getLogger(__name__)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one sub-command. Returns the exit status: 0, or 2 where the input is wrong and the message says how."""
+    options = _parser().parse_args(arguments)
+    # the libraries' own chatter starts at WARNING: fbgemm alone says fourteen times that it is loaded
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("meshrec").setLevel(logging.DEBUG if options.verbose else logging.INFO)
+    try:
+        command: Callable[[argparse.Namespace], None] = options.run
+        command(options)
+    except (ValueError, OSError) as error:
+        message = _clear_message(error)
+        if message is None:
+            raise
+        logger.debug("traceback", exc_info=error)
+        print(f"meshrec: {message}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _clear_message(error: ValueError | OSError) -> str | None:
+    """Message of an error that was written for the user; None for a surprise, whose traceback is needed."""
+    if type(error).__module__.startswith("meshrec."):
+        return str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return None
+
+
+def find_experiment(name: str) -> Path:
+    """File of an experiment given by path, or by name from `experiments/` here or in the checkout.
+
+    Raises:
+        ExperimentError: there is none; the message lists those that there are.
+    """
+    if name.endswith((".yaml", ".yml")) or "/" in name:
+        return Path(name)
+    folders = [Path("experiments"), CHECKOUT / "experiments"]
+    for folder in folders:
+        if (folder / f"{name}.yaml").is_file():
+            return folder / f"{name}.yaml"
+    known = sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
+    raise ExperimentError(f"{name}: no experiment of this name; there are {', '.join(known)}. A path to a YAML file works too")
+
+
+def _load(options: argparse.Namespace) -> Experiment:
+    return load_experiment(find_experiment(options.experiment))
+
+
+# --- what is installed, what would run ---------------------------------------------------------------------------------
+
+
+def check(_: argparse.Namespace) -> None:
+    """Print the torch/fbgemm/CUDA triple, or refuse it."""
+    from meshrec.measure.versions import check_kernels, check_versions, cuda_in_use
+
+    versions = check_versions()
+    check_kernels(versions)
+    print(f"torch {versions.torch} · fbgemm {versions.fbgemm} ({versions.fbgemm_distribution}) · CUDA {cuda_in_use()}")
+
+
+def cells(options: argparse.Namespace) -> None:
+    """List blocks and their cells in the order in which they run."""
+    experiment = _load(options)
+    if options.json:
+        print(json.dumps([_block_json(block) for block in blocks(experiment)], indent=1))
+    else:
+        print(cells_table(experiment))
+
+
+def cells_table(experiment: Experiment) -> str:
+    """Blocks and cells as aligned text."""
+    listed = blocks(experiment)
+    head = ("block", "run", "layout", "mesh M×N", "optimizer", "lr", "c", "batch", "scaling")
+    rows = [head, *(row for block in listed for row in _block_rows(block))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    runs = sum(len(block.cells) for block in listed)
+    return "\n".join([f"{experiment.name}: {len(listed)} blocks (ranks-seed), {runs} runs", "", *lines])
+
+
+def _block_rows(block: Block) -> list[tuple[str, ...]]:
+    return [
+        (
+            block.name,
+            str(order),
+            cell.layout,
+            f"{cell.layout_level.replicas}×{cell.shards}",
+            cell.optimizer,
+            f"{cell.optimizer_level.lr:g}",
+            _moment_scale(cell),
+            str(cell.global_batch),
+            cell.scaling,
+        )
+        for order, cell in enumerate(block.cells, start=1)
+    ]
+
+
+def _moment_scale(cell: Cell) -> str:
+    scale = getattr(cell.optimizer_level, "moment_scale", None)
+    return "–" if scale is None else f"{scale:g}"
+
+
+def _block_json(block: Block) -> dict[str, Any]:
+    listed = [
+        {"cell": cell.name, "settings_hash": cell.settings_hash, "settings": cell.settings, "shards": cell.shards}
+        for cell in block.cells
+    ]
+    return {"block": block.name, "ranks": block.ranks, "seed": block.seed, "cells": listed}
+
+
+# --- the pipeline's steps ----------------------------------------------------------------------------------------------
+
+
+def prepare(options: argparse.Namespace) -> None:
+    """Make the experiment's columnar store."""
+    from meshrec.data.prepare import prepare as prepare_store
+
+    prepare_store(_load(options).dataset, options.out)
+    print(options.out)
+
+
+def train(options: argparse.Namespace) -> None:
+    """Run one block: all cells of one seed at one rank count."""
+    from meshrec.measure.versions import check_versions
+
+    check_versions()
+    from meshrec.train.block import train_block
+
+    experiment = _load(options)
+    for option, allowed in (("ranks", experiment.ranks), ("seed", experiment.seeds)):
+        if getattr(options, option) not in allowed:
+            raise ExperimentError(f"{experiment.name}: --{option} {getattr(options, option)}: want one of {allowed}")
+    failed = train_block(experiment, options.ranks, options.seed, options.store, options.out)
+    if failed:  # a failed cell is a result: its record holds the reason, and the report shows it
+        logger.warning("%d cells of block %d-%d failed; their records say why", failed, options.ranks, options.seed)
+    print(options.out / "block.json")
+
+
+def tables(options: argparse.Namespace) -> None:
+    """Turn run records into tidy tables."""
+    from meshrec.publish.tables import write_tables
+
+    write_tables(_load(options), options.results)
+    print(options.results)
+
+
+def contrasts(options: argparse.Namespace) -> None:
+    """Estimate the paired contrasts."""
+    from meshrec.publish.contrasts import write_contrasts
+
+    write_contrasts(_load(options), options.results)
+    print(options.results / "contrasts.csv")
+
+
+def figures(options: argparse.Namespace) -> None:
+    """Draw the figures."""
+    from meshrec.publish.figures import write_figures
+
+    out = options.out or options.results / "figures"
+    write_figures(_load(options), options.results, out)
+    print(out)
+
+
+def report(options: argparse.Namespace) -> None:
+    """Write the self-contained report."""
+    from meshrec.publish.report import write_report
+
+    print(write_report(_load(options), options.results))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="meshrec", description=__doc__)
+    parser.add_argument("-v", "--verbose", action="store_true", help="log at DEBUG")
+    steps = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def add(run: Callable[[argparse.Namespace], None], *, experiment: bool = True) -> argparse.ArgumentParser:
+        step = steps.add_parser(run.__name__, help=run.__doc__, description=run.__doc__)
+        step.add_argument("-v", "--verbose", action="store_true", default=argparse.SUPPRESS, help="log at DEBUG")
+        step.set_defaults(run=run)
+        if experiment:
+            step.add_argument("experiment", metavar="EXPERIMENT", help="name in experiments/, or path of a YAML file")
+        return step
+
+    add(check, experiment=False)
+    add(cells).add_argument("--json", action="store_true", help="all settings, for machines")
+    add(prepare).add_argument("--out", type=Path, required=True, help="folder of the store")
+    step = add(train)
+    step.add_argument("--ranks", type=int, required=True)
+    step.add_argument("--seed", type=int, required=True)
+    step.add_argument("--store", type=Path, required=True, help="folder that `meshrec prepare` wrote")
+    step.add_argument("--out", type=Path, required=True, help="folder of the block's records")
+    for run in (tables, contrasts, figures, report):
+        add(run).add_argument("--results", type=Path, required=True, help="results/EXPERIMENT, with blocks/ in it")
+    steps.choices["figures"].add_argument("--out", type=Path, help="folder of the figures; RESULTS/figures when left out")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
