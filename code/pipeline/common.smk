@@ -1,4 +1,4 @@
-# What the rules look up: experiments, their data sets and blocks. Files are relative to the working directory, code to the Snakefile.
+# Lookups: experiments, their data sets and blocks. Files are relative to the working directory, code to the Snakefile.
 import os
 import shlex
 import sys
@@ -47,7 +47,7 @@ def load_experiments():
 
 
 def selected_experiments():
-    """Experiments of `rule all`: those of `--config experiments=[…]`, else all whose data can be had here."""
+    """Experiments to report on, from `--config experiments=[…]`, else all whose data can be had here."""
     selected = []
     for name, experiment in EXPERIMENTS.items():
         reason = available(experiment.dataset)
