@@ -1,0 +1,73 @@
+"""How often n seeds would settle a question, given the spread of the differences. Exact for normal differences."""
+
+import math
+from collections.abc import Callable
+
+from scipy import integrate, stats
+from statsmodels.stats.power import TTestPower
+
+LARGEST_N = 10_000
+NEGLIGIBLE = 1e-12
+"""Probability of the tails of the spread that aren't integrated."""
+
+
+def paired_t_power(effect: float, sd: float, n: int, alpha: float = 0.05) -> float:
+    """Chance that a two-sided paired t test finds a true mean difference: from the noncentral t distribution, exact.
+
+    Args:
+        effect: true mean difference, e.g. the margin.
+        sd: σ_diff, standard deviation of the differences, in the same unit; 0 gives power 1 for any effect.
+        n: seeds; NaN is returned below 2.
+        alpha: two-sided level of the test.
+    """
+    if n < 2 or math.isnan(sd):
+        return math.nan
+    if sd == 0:
+        return 1.0 if effect else alpha
+    return float(TTestPower().power(abs(effect) / sd, n, alpha, alternative="two-sided"))
+
+
+def tost_power(margin: float, sd: float, n: int, alpha: float = 0.05) -> float:
+    """Chance that the paired TOST shows equivalence when the true mean difference is zero (Phillips 1990), exact.
+
+    The mean d and the spread s of n normal differences are independent, and TOST accepts where |d| < margin − t·s/√n: the
+    power is the chance of that given s, integrated over the distribution of s. (The usual shortcut that adds up two
+    noncentral t probabilities goes below zero at small n.)
+
+    Args:
+        margin: equivalence margin.
+        sd: σ_diff, standard deviation of the differences, in the margin's unit.
+        n: seeds; NaN is returned below 2.
+        alpha: level of each of the two one-sided tests.
+    """
+    if n < 2 or math.isnan(sd):
+        return math.nan
+    if sd == 0:
+        return 1.0
+    shifted, critical, df = margin / sd * math.sqrt(n), float(stats.t.isf(alpha, n - 1)), n - 1
+    spread = stats.chi(df, scale=1 / math.sqrt(df))  # distribution of s/σ
+
+    def accepted(s: float) -> float:
+        return float((1 - 2 * stats.norm.sf(shifted - critical * s)) * spread.pdf(s))
+
+    low, high = float(spread.ppf(NEGLIGIBLE)), min(float(spread.isf(NEGLIGIBLE)), shifted / critical)
+    return float(integrate.quad(accepted, low, high)[0]) if low < high else 0.0
+
+
+def smallest_n(power_at: Callable[[int], float], target: float = 0.8) -> int | None:
+    """Smallest n whose power reaches the target, for a power that grows with n; None beyond 10,000.
+
+    Args:
+        power_at: n → power, e.g. `lambda n: tost_power(margin, sd, n)`.
+        target: power wanted.
+    """
+    high = 2
+    while power_at(high) < target:
+        high *= 2
+        if high > LARGEST_N:
+            return None
+    low = high // 2  # power at `low` is below the target, or `low` is 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if power_at(middle) < target else (low, middle)
+    return high
