@@ -11,7 +11,7 @@ from typing import Any
 from meshrec.experiment import Block, Cell, Experiment, ExperimentError, blocks, load_experiment
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("meshrec.cli")  # __name__ is __main__ under `python -m`
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -137,15 +137,15 @@ def prepare(options: argparse.Namespace) -> None:
 
 def train(options: argparse.Namespace) -> None:
     """Run one block: all cells of one seed at one rank count."""
+    experiment = _load(options)
+    for option, allowed in (("ranks", experiment.ranks), ("seed", experiment.seeds)):
+        if getattr(options, option) not in allowed:
+            raise ExperimentError(f"{experiment.name}: --{option} {getattr(options, option)}: want one of {allowed}")
     from meshrec.measure.versions import check_versions
 
     check_versions()
     from meshrec.train.block import train_block
 
-    experiment = _load(options)
-    for option, allowed in (("ranks", experiment.ranks), ("seed", experiment.seeds)):
-        if getattr(options, option) not in allowed:
-            raise ExperimentError(f"{experiment.name}: --{option} {getattr(options, option)}: want one of {allowed}")
     failed = train_block(experiment, options.ranks, options.seed, options.store, options.out)
     if failed:  # a failed cell is a result: its record holds the reason, and the report shows it
         logger.warning("%d cells of block %d-%d failed; their records say why", failed, options.ranks, options.seed)
