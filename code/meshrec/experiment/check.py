@@ -14,6 +14,7 @@ def problems(experiment: Experiment, file_stem: str) -> Iterator[Problem]:
     if experiment.name != file_stem:
         yield ("name",), f"found {experiment.name!r}, want {file_stem!r}, the file's name: results are filed under it"
     yield from _meshes(experiment)
+    yield from _empty_blocks(experiment)
     yield from _batches(experiment)
     unknown = [*_unknown_levels(experiment), *_unknown_comparisons(experiment)]
     yield from unknown
@@ -34,6 +35,12 @@ def _meshes(experiment: Experiment) -> Iterator[Problem]:
                     f"{layout.replicas} replicas don't divide {ranks} ranks, so there is no mesh of them; choose a divisor "
                     f"or list the rank counts that the layout is for under layouts.{label}.ranks",
                 )
+
+
+def _empty_blocks(experiment: Experiment) -> Iterator[Problem]:
+    for index, ranks in enumerate(experiment.ranks):
+        if not any(cells_of(experiment, ranks, seed=0)):
+            yield ("ranks", index), f"no layout is run at {ranks} rank{'s'[: ranks > 1]}; remove it or give it a layout"
 
 
 def _batches(experiment: Experiment) -> Iterator[Problem]:

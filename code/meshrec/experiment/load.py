@@ -29,6 +29,8 @@ def load_experiment(path: Path | str) -> Experiment:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ExperimentError(f"{path}: can't be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ExperimentError(f"{path}: can't be read: byte {error.start} is no UTF-8; save the file as UTF-8") from error
     lines = _lines_of_keys(path, text)
     try:
         experiment = Experiment.model_validate(yaml.safe_load(text))

@@ -2,7 +2,7 @@
 
 import json
 import os
-import tempfile
+import secrets
 from pathlib import Path
 from typing import Any, Literal
 
@@ -111,6 +111,8 @@ class RunRecord(Closed):
     """Versions, hardware, device, execution mode, threads, hostname-free."""
     data: dict[str, Any] = {}
     """Identity of the data set: kind, name, samples, click rates and, for synthetic data, the best reachable metrics."""
+    stages: dict[str, float] = {}
+    """Seconds of set-up, training and evaluation, on rank 0."""
     started_at: str
     """ISO 8601, UTC."""
     wall_seconds: float
@@ -119,15 +121,16 @@ class RunRecord(Closed):
 def write_json(path: Path, value: dict[str, Any]) -> None:
     """Write atomically: a reader sees the whole file or none, and a killed write leaves no finished-looking file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    # not tempfile's: that one is readable by its owner alone, and results are shared
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with temporary.open("x", encoding="utf-8") as file:
             json.dump(value, file, indent=1, allow_nan=False)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).replace(path)
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
@@ -140,10 +143,12 @@ def read_record(path: Path) -> RunRecord:
     """Read one run record.
 
     Raises:
-        RecordError: the file is damaged or of another schema version; the message names the file and says what to do.
+        RecordError: the file is missing, damaged or of another schema version; the message names it and says what to do.
     """
     try:
         return RunRecord.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise RecordError(f"{path}: can't be read: {error.strerror or error}") from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "file"

@@ -145,7 +145,7 @@ class Layout(Strict):
     """Twins average weights and second moments after the update (the paper's way)."""
     sync_every: Annotated[int, Field(ge=1)] = 1
     """K: steps between two averages."""
-    ranks: list[int] | None = None
+    ranks: Annotated[list[int], Field(min_length=1)] | None = None
     """Rank counts at which this layout is run; all of the experiment's when left out."""
 
     def at(self, ranks: int) -> bool:
