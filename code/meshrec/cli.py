@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         command: Callable[[argparse.Namespace], None] = options.run
         command(options)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RuntimeError) as error:
         message = _clear_message(error)
         if message is None:
             raise
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _clear_message(error: ValueError | OSError) -> str | None:
+def _clear_message(error: Exception) -> str | None:
     """Message of an error that was written for the user; None for a surprise, whose traceback is needed."""
     if type(error).__module__.startswith("meshrec."):
         return str(error)
@@ -137,16 +137,13 @@ def prepare(options: argparse.Namespace) -> None:
 
 def train(options: argparse.Namespace) -> None:
     """Run one block: all cells of one seed at one rank count."""
-    experiment = _load(options)
-    for option, allowed in (("ranks", experiment.ranks), ("seed", experiment.seeds)):
-        if getattr(options, option) not in allowed:
-            raise ExperimentError(f"{experiment.name}: --{option} {getattr(options, option)}: want one of {allowed}")
     from meshrec.measure.versions import check_versions
 
     check_versions()
     from meshrec.train.block import train_block
 
-    failed = train_block(experiment, options.ranks, options.seed, options.store, options.out)
+    level = logging.getLogger("meshrec").level
+    failed = train_block(_load(options), options.ranks, options.seed, options.store, options.out, level)
     if failed:  # a failed cell is a result: its record holds the reason, and the report shows it
         logger.warning("%d cells of block %d-%d failed; their records say why", failed, options.ranks, options.seed)
     print(options.out / "block.json")
@@ -184,6 +181,13 @@ def report(options: argparse.Namespace) -> None:
     print(write_report(_load(options), options.results))
 
 
+def _folder(text: str) -> Path:
+    """A folder that exists: a misspelt one would pass for an experiment without any run."""
+    if not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is no folder")
+    return Path(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="meshrec", description=__doc__)
     parser.add_argument("-v", "--verbose", action="store_true", help="log at DEBUG")
@@ -206,7 +210,7 @@ def _parser() -> argparse.ArgumentParser:
     step.add_argument("--store", type=Path, required=True, help="folder that `meshrec prepare` wrote")
     step.add_argument("--out", type=Path, required=True, help="folder of the block's records")
     for run in (tables, contrasts, figures, report):
-        add(run).add_argument("--results", type=Path, required=True, help="results/EXPERIMENT, with blocks/ in it")
+        add(run).add_argument("--results", type=_folder, required=True, help="results/EXPERIMENT, with blocks/ in it")
     steps.choices["figures"].add_argument("--out", type=Path, help="folder of the figures; RESULTS/figures when left out")
     return parser
 

@@ -98,8 +98,14 @@ def test_an_unknown_name_lists_the_experiments():
     [
         (["cells", "nosuch"], "nosuch: no experiment of this name"),
         (["cells", "missing.yaml"], "missing.yaml: can't be read"),
-        (["train", "smoke", "--ranks", "3", "--seed", "0", "--store", "s", "--out", "o"], "--ranks 3: want one of [1, 2, 4]"),
-        (["train", "smoke", "--ranks", "2", "--seed", "9", "--store", "s", "--out", "o"], "--seed 9: want one of [0, 1, 2]"),
+        (
+            ["train", "smoke", "--ranks", "3", "--seed", "0", "--store", "s", "--out", "o"],
+            "no block with ranks 3; it has [1, 2, 4]",
+        ),
+        (
+            ["train", "smoke", "--ranks", "2", "--seed", "9", "--store", "s", "--out", "o"],
+            "no block with seed 9; it has [0, 1, 2]",
+        ),
         (["train", "smoke", "--ranks", "1", "--seed", "0", "--store", "no-store", "--out", "o"], "no-store"),
         (["tables", "smoke", "--results", "no-results"], "no-results"),
     ],
