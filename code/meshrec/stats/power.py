@@ -3,8 +3,7 @@
 import math
 from collections.abc import Callable
 
-from scipy import integrate, stats
-from statsmodels.stats.power import TTestPower
+from scipy import integrate, special, stats
 
 LARGEST_N = 10_000
 NEGLIGIBLE = 1e-12
@@ -12,7 +11,10 @@ NEGLIGIBLE = 1e-12
 
 
 def paired_t_power(effect: float, sd: float, n: int, alpha: float = 0.05) -> float:
-    """Chance that a two-sided paired t test finds a true mean difference: from the noncentral t distribution, exact.
+    """Chance that a two-sided paired t test finds a true mean difference, exact.
+
+    This is a probability of the noncentral t distribution, integrated here because SciPy's `nct` returns NaN for some
+    ordinary arguments (effect/sd = 12, n = 3).
 
     Args:
         effect: true mean difference, e.g. the margin.
@@ -24,7 +26,12 @@ def paired_t_power(effect: float, sd: float, n: int, alpha: float = 0.05) -> flo
         return math.nan
     if sd == 0:
         return 1.0 if effect else alpha
-    return float(TTestPower().power(abs(effect) / sd, n, alpha, alternative="two-sided"))
+    shifted, critical = abs(effect) / sd * math.sqrt(n), float(stats.t.isf(alpha / 2, n - 1))
+
+    def found(s: float) -> float:
+        return float(special.ndtr(shifted - critical * s) + special.ndtr(-critical * s - shifted))
+
+    return _over_spread(found, n)
 
 
 def tost_power(margin: float, sd: float, n: int, alpha: float = 0.05) -> float:
@@ -44,14 +51,22 @@ def tost_power(margin: float, sd: float, n: int, alpha: float = 0.05) -> float:
         return math.nan
     if sd == 0:
         return 1.0
-    shifted, critical, df = margin / sd * math.sqrt(n), float(stats.t.isf(alpha, n - 1)), n - 1
-    spread = stats.chi(df, scale=1 / math.sqrt(df))  # distribution of s/σ
+    shifted, critical = margin / sd * math.sqrt(n), float(stats.t.isf(alpha, n - 1))
 
     def accepted(s: float) -> float:
-        return float((1 - 2 * stats.norm.sf(shifted - critical * s)) * spread.pdf(s))
+        return float(1 - 2 * special.ndtr(critical * s - shifted))
 
-    low, high = float(spread.ppf(NEGLIGIBLE)), min(float(spread.isf(NEGLIGIBLE)), shifted / critical)
-    return float(integrate.quad(accepted, low, high)[0]) if low < high else 0.0
+    return _over_spread(accepted, n, shifted / critical)
+
+
+def _over_spread(chance: Callable[[float], float], n: int, largest: float = math.inf) -> float:
+    """Expectation of a chance given s/σ over the distribution of s/σ, where s/σ is at most `largest`; it is 0 beyond."""
+    spread = stats.chi(n - 1, scale=1 / math.sqrt(n - 1))
+    low, high = float(spread.ppf(NEGLIGIBLE)), min(float(spread.isf(NEGLIGIBLE)), largest)
+    if low >= high:
+        return 0.0
+    integral = integrate.quad(lambda s: chance(s) * spread.pdf(s), low, high)[0]
+    return min(1.0, max(0.0, float(integral)))  # rounding may leave [0, 1] by 1e-15
 
 
 def smallest_n(power_at: Callable[[int], float], target: float = 0.8) -> int | None:
