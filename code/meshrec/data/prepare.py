@@ -1,0 +1,95 @@
+"""Builds the prepared columns of a data set, or finds them already built. Imports are late: a check needs no parser."""
+
+import logging
+from pathlib import Path
+from typing import Any, assert_never
+
+from meshrec.data.columns import DataError
+from meshrec.data.criteo import expand_path, write_criteo
+from meshrec.data.layout import CriteoError
+from meshrec.data.store import Manifest, Source, Store, StoreError, open_store, sha256_of
+from meshrec.data.writer import StoreWriter
+from meshrec.experiment.schema import CriteoDataset, Dataset, SyntheticDataset
+
+logger = logging.getLogger(__name__)
+
+
+def available(dataset: Dataset) -> str | None:
+    """None if the input of a data set can be had, else the reason why not. Cheap: reads no data."""
+    if isinstance(dataset, SyntheticDataset):
+        return None
+    try:
+        path = expand_path(dataset.path)
+    except CriteoError as error:
+        return str(error)
+    return None if path.is_file() else f"dataset.path {dataset.path!r}: {path} is no file"
+
+
+def prepare(dataset: Dataset, out: Path) -> Store:
+    """Build the data set's store in `out`, unless a whole one with the same settings and the same source is there.
+
+    Raises:
+        DataError: the input can't be used, or `out` holds something else. Nothing finished-looking is left behind.
+    """
+    if reason := available(dataset):
+        raise DataError(reason)
+    if store := _reusable(dataset, out):
+        return store
+    with StoreWriter(out) as writer:
+        if store := _reusable(dataset, out):  # another process built it while this one waited
+            return store
+        logger.info("%s: preparing %s data", out, dataset.kind)
+        store = _build(dataset, writer)
+    _report(store.manifest, out)
+    return store
+
+
+def _build(dataset: Dataset, writer: StoreWriter) -> Store:
+    common: dict[str, Any] = {"settings": dataset.model_dump(mode="json"), "table_rows": dataset.rows_of_tables}
+    if isinstance(dataset, SyntheticDataset):
+        from meshrec.data.synthetic import write_synthetic
+
+        optimum = write_synthetic(dataset, writer)
+        return writer.finish(dataset.train_samples, kind="synthetic", name="synthetic", optimum=optimum, **common)
+    if isinstance(dataset, CriteoDataset):
+        train, rejected, source = write_criteo(dataset, writer)
+        name = f"criteo-{dataset.variant}"
+        return writer.finish(train, kind="criteo", name=name, rejected=rejected, source=source, **common)
+    assert_never(dataset)
+
+
+def _reusable(dataset: Dataset, out: Path) -> Store | None:
+    """The store in `out`, if all its bytes are right and it is what would be built."""
+    if not out.exists() or not any(out.iterdir()):
+        return None
+    try:
+        store = open_store(out)
+        if store.manifest.settings != dataset.model_dump(mode="json"):
+            logger.info("%s: prepared with other settings; building it again", out)
+            return None
+        store.verify()
+    except StoreError as error:
+        logger.warning("%s; building it again", error)
+        return None
+    if isinstance(dataset, CriteoDataset) and store.manifest.source != _source(expand_path(dataset.path)):
+        logger.info("%s: the text has changed since; building it again", out)
+        return None
+    return store
+
+
+def _source(path: Path) -> Source:
+    return Source(file=path.name, bytes=path.stat().st_size, sha256=sha256_of(path))
+
+
+def _report(manifest: Manifest, out: Path) -> None:
+    logger.info(
+        "%s: %d training rows (click rate %.4f), %d evaluation rows (click rate %.4f), data %s",
+        out,
+        manifest.train,
+        manifest.train_click_rate,
+        manifest.evaluation,
+        manifest.evaluation_click_rate,
+        manifest.data_hash[:16],
+    )
+    if (best := manifest.optimum) is not None:
+        logger.info("%s: best reachable logloss %.5f, NE %.5f, AUC %.5f", out, best.logloss, best.ne, best.auc)
