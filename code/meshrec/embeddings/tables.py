@@ -1,0 +1,81 @@
+"""The table shards of one rank: fbgemm's table-batched embeddings with the update fused into the backward."""
+
+from typing import Any, Literal, cast
+
+import fbgemm_gpu  # noqa: F401  registers the operators
+import torch
+from fbgemm_gpu.split_embedding_configs import EmbOptimType
+from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode, EmbeddingLocation, PoolingMode
+from fbgemm_gpu.split_table_batched_embeddings_ops_training import ComputeDevice, SplitTableBatchedEmbeddingBagsCodegen
+
+from meshrec.embeddings.adagrad import KernelOptimizer
+from meshrec.embeddings.plan import TableShard
+
+_CLASSES: dict[Literal["sgd", "rowwise_adagrad"], EmbOptimType] = {
+    "sgd": EmbOptimType.EXACT_SGD,
+    "rowwise_adagrad": EmbOptimType.EXACT_ROWWISE_ADAGRAD,
+}
+
+
+class ShardTables:
+    """Rows of one rank's shards in one flat buffer: shard by shard, in the plan's order.
+
+    Weights start as they come from the allocator: write them before use.
+    """
+
+    def __init__(self, shards: list[TableShard], dim: int, optimizer: KernelOptimizer, device: torch.device) -> None:
+        on_gpu = device.type == "cuda"
+        place = EmbeddingLocation.DEVICE if on_gpu else EmbeddingLocation.HOST
+        compute = ComputeDevice.CUDA if on_gpu else ComputeDevice.CPU
+        self.shards = shards
+        self.dim = dim
+        self._moments = optimizer.has_moments
+        self._module = SplitTableBatchedEmbeddingBagsCodegen(
+            [(shard.rows, dim, place, compute) for shard in shards],
+            optimizer=_CLASSES[optimizer.kind],
+            learning_rate=optimizer.lr,
+            eps=optimizer.eps,
+            pooling_mode=PoolingMode.SUM,
+            # The other modes rewrite a bad index to 0 in silence, or check every batch again: ids are checked when they are prepared.
+            bounds_check_mode=BoundsCheckMode.NONE,
+            device=device,
+        )
+        self._place: Literal["dev", "host"] = "dev" if on_gpu else "host"
+        if self._moments:
+            self.moments().fill_(optimizer.initial_moment)
+
+    def weights(self) -> torch.Tensor:
+        """[rows, D] float32: the live weights of all shards, one below the other."""
+        flat = cast(torch.Tensor, getattr(self._module, f"weights_{self._place}"))
+        return flat.detach().view(-1, self.dim)
+
+    def moments(self) -> torch.Tensor:
+        """[rows] float32: the live second moments; of SGD, which has none, an empty tensor."""
+        if not self._moments:
+            return torch.empty(0)
+        return cast(torch.Tensor, getattr(self._module, f"momentum1_{self._place}")).detach().view(-1)
+
+    def lookup(self, indices: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+        """Sum the rows of every bag.
+
+        Args:
+            indices: [total] int64 rows within their shard, shard-major.
+            offsets: [S·B + 1] int64, where each of the B bags of each of the S shards begins.
+
+        Returns:
+            [B, S·D] float32. Its backward updates the rows: `pooled.backward(gradient)`.
+        """
+        return cast(torch.Tensor, self._module(indices, offsets))
+
+    def live(self) -> dict[str, Any]:
+        """What the kernel itself says it runs."""
+        arguments = self._module.optimizer_args
+        learning_rate = getattr(self._module, "learning_rate_tensor", None)
+        return {
+            "kernel": f"{type(self._module).__module__.split('.')[0]}.{type(self._module).__name__}",
+            "optimizer": self._module.optimizer.name,
+            "lr": float(learning_rate) if learning_rate is not None else float(arguments.learning_rate),
+            "eps": float(arguments.eps),
+            "weight_dtype": str(self.weights().dtype).removeprefix("torch."),
+            "device": self.weights().device.type,
+        }

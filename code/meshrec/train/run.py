@@ -1,0 +1,222 @@
+"""One run: a cell trained in one pass, evaluated, and summed up in a record."""
+
+import logging
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from meshrec.data.batches import RankBatches, sample_order
+from meshrec.data.store import Store
+from meshrec.experiment.cells import Cell, resolved_layout, samples_per_run
+from meshrec.experiment.record import Hashes, RunRecord
+from meshrec.experiment.schema import MomentScaledRowwiseAdagrad, Sgd
+from meshrec.measure.allocator import return_freed_memory
+from meshrec.measure.clock import PhaseClock
+from meshrec.measure.memory import analytic_memory, peak_rss_bytes, reset_peak_rss
+from meshrec.measure.wire import dense_bytes, exchange_bytes, sync_bytes
+from meshrec.mesh.device import synchronise
+from meshrec.mesh.groups import MeshPool
+from meshrec.train import summary
+from meshrec.train.evaluate import evaluate
+from meshrec.train.feed import to_device
+from meshrec.train.initial import dense_digest, tables_digest
+from meshrec.train.live import check_live, live_moment_scale
+from meshrec.train.trainer import Trainer
+
+log = logging.getLogger(__name__)
+
+CHECK_EVERY = 16
+"""Steps between two looks at the losses."""
+
+
+class RunDiverged(RuntimeError):
+    """The loss is no longer a number. Every rank finds this in the same step, since all see the global loss."""
+
+
+def run_cell(cell: Cell, store: Store, meshes: MeshPool, environment: dict[str, Any]) -> RunRecord | None:
+    """Train and evaluate one cell; collective over all ranks of the launch.
+
+    Returns:
+        The record on rank 0, None on the others.
+
+    Raises:
+        RunDiverged: on every rank alike.
+        LiveMismatch: the wrapped objects are not what the cell asks for.
+    """
+    started, clock_start = datetime.now(UTC), time.perf_counter()
+    return_freed_memory()
+    reset_peak_rss()
+    trainer = Trainer(cell, meshes)
+    rank = trainer.mesh.rank
+    live = trainer.live()
+    check_live(cell, rank, live)
+    rows, dim = cell.experiment.dataset.rows_of_tables, cell.experiment.model.embedding_dim
+    digests = tables_digest(trainer.embeddings), dense_digest(trainer.dense.flat, rows, dim)
+    set_up = time.perf_counter()
+
+    losses, clock, order_digest = _train(trainer, store)
+    check_live(cell, rank, trainer.live() | {"initial_moment": live["initial_moment"]})
+    trained = time.perf_counter()
+
+    quality = evaluate(trainer, store.evaluation, cell.experiment.training.eval_batch)
+    evaluated = time.perf_counter()
+    own = summary.RankSummary(
+        replica=trainer.mesh.replica,
+        tables_digest=digests[0],
+        dense_digest=digests[1],
+        order_digest=order_digest,
+        live=live,
+        losses=losses,
+        step_seconds=clock.step_seconds,
+        phase_seconds=clock.seconds,
+        traffic=trainer.ledger.entries,
+        analytic_traffic=_analytic_traffic(trainer, losses.size),
+        memory=_memory(trainer),
+        analytic_memory=analytic_memory(trainer.shape(), live["rows_held"], _dense_state(cell)),
+    )
+    ranks = _gather(own)
+    if ranks is None:
+        return None
+    warmup = cell.experiment.training.warmup_steps
+    return RunRecord(
+        **identity(cell, store),
+        status="ok",
+        hashes=Hashes(
+            init=summary.init_hash(ranks),
+            order=summary.order_hash(ranks),
+            plan=trainer.embeddings.plan.hash,
+            data=store.manifest.data_hash,
+        ),
+        live={**live, "moment_scale": live_moment_scale(cell, live), "ranks": len(ranks)},
+        metrics=summary.metrics(ranks, quality, len(store.evaluation), cell.global_batch, warmup),
+        phases=summary.phases(ranks, warmup),
+        traffic=summary.traffic(ranks),
+        memory=summary.memory(ranks),
+        environment=environment | {"device": trainer.mesh.device.type, "backend": dist.get_backend(), "threads_per_rank": 1},
+        stages={"set_up": set_up - clock_start, "train": trained - set_up, "evaluate": evaluated - trained},
+        started_at=started.isoformat(timespec="seconds"),
+        wall_seconds=time.perf_counter() - clock_start,
+    )
+
+
+def failed_record(cell: Cell, store: Store, environment: dict[str, Any], reason: str) -> RunRecord:
+    """The record of a run that ended without a result."""
+    return RunRecord(
+        **identity(cell, store),
+        status="failed",
+        reason=reason,
+        environment=environment,
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        wall_seconds=0.0,
+    )
+
+
+def identity(cell: Cell, store: Store) -> dict[str, Any]:
+    """Fields of a record that are known before the run."""
+    manifest = store.manifest
+    return {
+        "experiment": cell.experiment.name,
+        "ranks": cell.ranks,
+        "seed": cell.seed,
+        "cell": cell.name,
+        "factors": factors(cell) | {"dataset": manifest.name},
+        "settings": cell.settings,
+        "settings_hash": cell.settings_hash,
+        "data": {
+            "kind": manifest.kind,
+            "name": manifest.name,
+            "hash": manifest.data_hash,
+            "train": manifest.train,
+            "evaluation": manifest.evaluation,
+            "rejected": manifest.rejected,
+            "optimum": manifest.optimum.model_dump() if manifest.optimum else None,
+        },
+    }
+
+
+def factors(cell: Cell) -> dict[str, Any]:
+    """Levels of all factors, flat, for the tables."""
+    layout, optimizer = resolved_layout(cell.layout_level), cell.optimizer_level
+    return {
+        "layout": cell.layout,
+        **layout,
+        "optimizer": cell.optimizer,
+        "optimizer_kind": optimizer.kind,
+        "lr": optimizer.lr,
+        "eps": None if isinstance(optimizer, Sgd) else optimizer.eps,
+        "eps_placement": None if isinstance(optimizer, Sgd) else optimizer.eps_placement,
+        "moment_scale": optimizer.moment_scale if isinstance(optimizer, MomentScaledRowwiseAdagrad) else None,
+        "scaling": cell.scaling,
+        "global_batch": cell.global_batch,
+        "execution": "ranks",
+    }
+
+
+def _train(trainer: Trainer, store: Store) -> tuple[Any, PhaseClock, int]:
+    """One pass over the training samples of the experiment; global loss of every step, times, digest of the order."""
+    cell, device = trainer.cell, trainer.mesh.device
+    order = sample_order(len(store.train), cell.seed)[: samples_per_run(cell.experiment, len(store.train))]
+    batches = RankBatches(store.train, order, cell.global_batch, trainer.mesh.rank, cell.ranks)
+    losses = torch.zeros(len(batches), device=device)
+    clock = PhaseClock(len(batches), lambda: synchronise(device))
+    served = iter(batches)
+    dist.barrier()
+    for step in range(len(batches)):
+        with clock.step():
+            with clock.phase("data_wait"):
+                batch = to_device(next(served), device)
+            losses[step] = trainer.step(batch, clock)
+        if step % CHECK_EVERY == CHECK_EVERY - 1 or step == len(batches) - 1:
+            _check_finite(losses, step)
+    trainer.embeddings.finish()
+    return losses.cpu().numpy(), clock, batches.order_digest
+
+
+def _check_finite(losses: torch.Tensor, step: int) -> None:
+    recent = losses[max(0, step + 1 - CHECK_EVERY) : step + 1]
+    bad = (~torch.isfinite(recent)).nonzero()
+    if bad.numel():
+        first = max(0, step + 1 - CHECK_EVERY) + int(bad[0])
+        raise RunDiverged(f"training loss is {float(losses[first])} in step {first} of {losses.numel()}: diverged")
+
+
+def _analytic_traffic(trainer: Trainer, steps: int) -> dict[str, float]:
+    shape = trainer.shape()
+    by_name = exchange_bytes(shape) | dense_bytes(shape)
+    for size in trainer.embeddings.replicas.sizes:
+        for name, sent in sync_bytes(shape, size.longest, size.union).items():
+            by_name[name] = by_name.get(name, 0.0) + sent / steps
+    return by_name
+
+
+def _memory(trainer: Trainer) -> dict[str, int]:
+    tables = trainer.embeddings.tables
+    parameters = sum(parameter.nbytes for parameter in trainer.model.parameters())
+    measured = {
+        "tables": tables.weights().nbytes,
+        "optimizer_state": tables.moments().nbytes,
+        "dense_parameters": parameters,
+        "dense_gradients": trainer.dense.gradient_bytes(),
+        "dense_state": trainer.dense.state_bytes(),
+        "embedding_activations": trainer.held.embedding_activations,
+        "embedding_gradients": trainer.held.embedding_gradients,
+        "exchange_buffers": trainer.embeddings.exchange.buffer_bytes,
+        "sync_buffers": trainer.embeddings.replicas.buffer_bytes,
+    }
+    peak = peak_rss_bytes()
+    return measured if peak is None else measured | {"peak_rss": peak}
+
+
+def _dense_state(cell: Cell) -> int:
+    """Numbers that the dense optimizer keeps for a parameter."""
+    return 1 if cell.experiment.training.dense_optimizer.kind == "adagrad" else 0
+
+
+def _gather(own: summary.RankSummary) -> list[summary.RankSummary] | None:
+    """All ranks' summaries on rank 0."""
+    gathered: list[Any] = [None] * dist.get_world_size()
+    dist.gather_object(own, gathered if dist.get_rank() == 0 else None, dst=0)
+    return gathered if dist.get_rank() == 0 else None

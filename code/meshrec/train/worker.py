@@ -1,0 +1,70 @@
+"""What every rank of a launch does: the cells of a block, one after the other."""
+
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from meshrec.data.store import open_store
+from meshrec.experiment.cells import Cell
+from meshrec.experiment.record import write_record
+from meshrec.mesh.device import device_of
+from meshrec.mesh.groups import MeshPool
+from meshrec.train.run import RunDiverged, failed_record, run_cell
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a launch is to do; the same on every rank."""
+
+    cells: list[Cell]
+    store: Path
+    out: Path
+    """Folder of the block's records."""
+    environment: dict[str, Any]
+    collective_timeout: float
+    log_level: int
+
+
+RUNNING = ".running"
+"""File in the block's folder that names the cell being run: the launcher blames it if the ranks fail."""
+
+
+def work_off(work: Work) -> None:
+    """Run the cells and write their records. A cell that diverges is a failed record; any other error ends the launch."""
+    rank = dist.get_rank()
+    logging.basicConfig(level=work.log_level if rank == 0 else logging.ERROR, format="%(levelname)s %(message)s")
+    store = open_store(work.store)
+    meshes = MeshPool(device_of(rank, dist.get_world_size()), timedelta(seconds=work.collective_timeout))
+    for cell in work.cells:
+        if rank == 0:
+            (work.out / RUNNING).write_text(cell.name)
+        try:
+            record = run_cell(cell, store, meshes, work.environment)
+        except RunDiverged as error:
+            record = failed_record(cell, store, work.environment, str(error)) if rank == 0 else None
+        if record is not None:
+            write_record(work.out / f"{cell.name}.json", record)
+            _report(cell, record.model_dump())
+    if rank == 0:
+        (work.out / RUNNING).unlink(missing_ok=True)
+
+
+def _report(cell: Cell, record: dict[str, Any]) -> None:
+    if record["status"] == "failed":
+        log.warning("%s: failed: %s", cell.name, record["reason"])
+    else:
+        found = record["metrics"]
+        log.info(
+            "%s: NE %.4f, AUC %.4f, %.0f samples/s, %.1f s",
+            cell.name,
+            found["ne"],
+            found["auc"],
+            found["samples_per_second"],
+            record["wall_seconds"],
+        )

@@ -1,0 +1,71 @@
+"""Small experiments and batches for tests, built through the real schema."""
+
+from typing import Any
+
+import numpy as np
+
+from meshrec.data.batches import Batch
+from meshrec.experiment import Cell, Experiment
+
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "sgd": {"kind": "sgd", "lr": 0.5},
+    "plain": {"kind": "rowwise_adagrad", "lr": 0.1, "eps": 0.1},
+    "scaled": {"kind": "moment_scaled_rowwise_adagrad", "lr": 0.1, "eps": 0.1, "moment_scale": 2},
+    "scaled_inside": {
+        "kind": "moment_scaled_rowwise_adagrad",
+        "lr": 0.1,
+        "eps": 0.1,
+        "eps_placement": "inside",
+        "moment_scale": 3,
+    },
+}
+"""ε = 0.1: AdaGrad with a tiny ε is blind to the gradient's scale."""
+
+
+def small_experiment(
+    ranks: int, layouts: dict[str, dict[str, Any]], optimizers: dict[str, dict[str, Any]], **changes: Any
+) -> Experiment:
+    """An experiment with 26 small tables, D = 8 and dense SGD."""
+    labels = list(layouts), list(optimizers)
+    return Experiment.model_validate(
+        {
+            "name": "small",
+            "title": "small",
+            "question": "?",
+            "dataset": {
+                "kind": "synthetic",
+                "train_samples": 4096,
+                "eval_samples": 512,
+                "table_rows": [5 + 3 * table for table in range(26)],
+            },
+            "model": {"embedding_dim": 8, "bottom_mlp": [16, 8], "top_mlp": [16, 1]},
+            "training": {"dense_optimizer": {"kind": "sgd", "lr": 0.1}, "warmup_steps": 1},
+            "ranks": [ranks],
+            "seeds": [0],
+            "scaling": {"strong": {"global_batch": 64}},
+            "layouts": layouts,
+            "optimizers": optimizers,
+            "analysis": {"factorial": {"layouts": [labels[0][0]] * 2, "optimizers": [labels[1][0]] * 2}},
+            **changes,
+        }
+    )
+
+
+def small_cell(ranks: int, layout: dict[str, Any], optimizer: dict[str, Any], seed: int = 0) -> Cell:
+    """One cell of a small experiment."""
+    return Cell(
+        small_experiment(ranks, {"layout": layout}, {"optimizer": optimizer}), ranks, seed, "layout", "optimizer", "strong"
+    )
+
+
+def random_batches(cell: Cell, steps: int, seed: int = 1) -> list[Batch]:
+    """Global batches with head-heavy ids, missing ids among them, and labels that depend on the inputs."""
+    generator = np.random.default_rng(seed)
+    batch, rows = cell.global_batch, np.array(cell.experiment.dataset.rows_of_tables)
+    batches = []
+    for _ in range(steps):
+        dense = generator.standard_normal((batch, 13)).astype(np.float32)
+        ids = (generator.random((batch, 26)) ** 3 * rows).astype(np.int32)
+        clicks = generator.random(batch) < 1 / (1 + np.exp(-dense[:, 0] - (ids[:, 25] % 3 - 1)))
+        batches.append(Batch(dense, ids, clicks.astype(np.float32)))
+    return batches
