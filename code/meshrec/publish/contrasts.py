@@ -87,7 +87,7 @@ def values_by_seed(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
         usable &= runs["execution"] == "ranks"
     values = runs[metric].astype("float64").where(usable)
     if metric in LOG_METRICS:
-        values = np.log(values)
+        values = values.apply(np.log)
     named = runs.assign(treatment=runs["layout"] + "." + runs["optimizer"], value=values)
     return named.pivot(index="seed", columns="treatment", values="value")
 
@@ -106,12 +106,12 @@ def _rows(experiment: Experiment, runs: pd.DataFrame) -> Iterator[dict[str, Any]
 
 def _estimate(experiment: Experiment, metric: Metric, values: pd.DataFrame, weights: Weights) -> dict[str, Any]:
     analysis = experiment.analysis
-    differences = contrast_by_seed(values, weights)
-    found = paired_t(differences.to_numpy(), analysis.confidence)
+    differences = np.asarray(contrast_by_seed(values, weights), dtype=np.float64)
+    found = paired_t(differences, analysis.confidence)
     row: dict[str, Any] = asdict(found) | {"note": _note(values, weights)}
     margin, alpha = analysis.margins.get(metric), 1 - analysis.confidence
     if margin is not None:
-        row |= {"margin": margin, "p_tost": tost_p(differences.to_numpy(), margin)}
+        row |= {"margin": margin, "p_tost": tost_p(differences, margin)}
         row |= _powers(margin, found.sd, found.n, alpha)
     return row
 
