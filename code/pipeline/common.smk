@@ -76,7 +76,7 @@ def store_of(wildcards):
 def source_of(wildcards):
     """Text file that a data set is made from; nothing for generated data."""
     path = getattr(EXPERIMENTS[DATASETS[wildcards.dataset]].dataset, "path", None)
-    return [] if path is None else os.path.expandvars(path)
+    return [] if path is None else str(Path(os.path.expandvars(path)).expanduser())
 
 
 def memory_mb(wildcards):

@@ -19,6 +19,7 @@ rule train:
         folder=lambda wildcards, output: Path(output[0]).parent,
     message:
         "{wildcards.experiment}: block of {wildcards.ranks} ranks, seed {wildcards.seed}"
+        " (asks for {resources.gpu} GPUs, {resources.mem_mb} MB)"
     shell:
         "python -m meshrec.cli train {input.experiment:q} --ranks {wildcards.ranks} --seed {wildcards.seed}"
         " --store {input.store:q} --out {params.folder:q} > {log:q} 2>&1"
