@@ -146,7 +146,7 @@ def _draw_contrast(axes: Axes, row: dict[Hashable, Any], place: int, seeds: int)
     axes.plot(row["estimate"], place, color=INK, marker="D", ms=4, mec="white", mew=0.6, zorder=4)
     text = str(row["verdict"]) + (f" (n = {row['n']:.0f})" if row["n"] != seeds else "")
     weight = "bold" if row["verdict"] in ("different", "equivalent") else "normal"
-    look = {"fontsize": 6.5, "ha": "center", "va": "bottom", "weight": weight}
+    look: dict[str, Any] = {"fontsize": 6.5, "ha": "center", "va": "bottom", "weight": weight}
     axes.text(0.5, place + 0.2, text, transform=axes.get_yaxis_transform(), **look)
 
 
