@@ -60,7 +60,7 @@ def _build(dataset: Dataset, writer: StoreWriter) -> Store:
 
 def _reusable(dataset: Dataset, out: Path) -> Store | None:
     """The store in `out`, if all its bytes are right and it is what would be built."""
-    if not out.exists() or not any(out.iterdir()):
+    if not out.is_dir() or not any(out.iterdir()):
         return None
     try:
         store = open_store(out)

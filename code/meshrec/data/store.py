@@ -158,7 +158,7 @@ def open_store(path: Path) -> Store:
 def _read_manifest(file: Path) -> Manifest:
     try:
         manifest = Manifest.model_validate_json(file.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise StoreError(f"{file}: not found, so {file.parent} is no prepared data set; run `meshrec prepare`") from None
     except ValidationError as error:
         first = error.errors()[0]

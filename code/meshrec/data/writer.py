@@ -40,13 +40,13 @@ class StoreWriter:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.rows = 0
-        self._partial = path.with_name(f".{path.name}.partial")
+        self._partial = _sibling(path, "partial")
         self._files: dict[Column, IO[bytes]] = {}
 
     def __enter__(self) -> Self:
         _refuse_foreign(self.path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock(self.path.with_name(f".{self.path.name}.lock"))
+        self._lock = _lock(_sibling(self.path, "lock"))
         shutil.rmtree(self._partial, ignore_errors=True)
         self._partial.mkdir()
         for column in COLUMNS:
@@ -110,6 +110,11 @@ def _write_header(file: IO[bytes], column: Column, rows: int) -> None:
     np.lib.format.write_array_header_1_0(file, header)
 
 
+def _sibling(path: Path, kind: str) -> Path:
+    whole = path.absolute()  # `.` has no name of its own
+    return whole.with_name(f".{whole.name}.{kind}")
+
+
 def _lock(file: Path) -> IO[bytes]:
     """Wait until no other process builds this store. The kernel frees the lock when its holder ends, however it ends."""
     handle = file.open("wb")
@@ -118,6 +123,8 @@ def _lock(file: Path) -> IO[bytes]:
     except BlockingIOError:
         logger.info("%s: another process is preparing this data set; waiting for it", file.parent)
         fcntl.flock(handle, fcntl.LOCK_EX)
+    except OSError as error:  # some network file systems have no locks
+        logger.warning("%s: %s; start no second build of this data set before this one ends", file, error.strerror)
     return handle
 
 
