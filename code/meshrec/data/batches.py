@@ -69,8 +69,9 @@ class RankBatches:
             start = step * self._global_batch + self._rank * self._rank_batch
             rows = self._order[start : start + self._rank_batch]
             served += digest(np.arange(start, start + self._rank_batch), rows)
+            if step == len(self) - 1:  # before the yield: who counts the steps never asks for one more
+                self._digest = served % 2**64
             yield gather(self._split, rows)
-        self._digest = served % 2**64
 
     @property
     def order_digest(self) -> int:
