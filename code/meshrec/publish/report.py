@@ -21,6 +21,18 @@ log = logging.getLogger(__name__)
 
 FOLDER = Path(__file__).parent
 TITLES = {"effects_quality": "Effects on quality", "effects_throughput": "Effects on throughput"}
+LEVELS = {
+    "replicas": "replicas M",
+    "rank_order": "rank order",
+    "sharding": "sharding",
+    "sync": "twins average",
+    "sync_every": "every K steps",
+    "optimizer_kind": "optimizer",
+    "lr": "lr",
+    "moment_scale": "moment scale c",
+    "eps": "ε",
+}
+"""Factors that tell the cells apart, as the report heads them."""
 
 
 def write_report(experiment: Experiment, results: Path) -> Path:
@@ -118,13 +130,15 @@ def _flat(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
 
 def treatments(runs: pd.DataFrame) -> list[dict[str, str]]:
     """Settings of every layout.optimizer, as run."""
-    columns = ["replicas", "rank_order", "sharding", "sync", "sync_every", "optimizer_kind", "lr", "moment_scale", "eps"]
     distinct = runs.drop_duplicates(["layout", "optimizer"])
     return [
-        {"treatment": f"{row['layout']}.{row['optimizer']}"}
-        | {column: "–" if pd.isna(row[column]) else f"{row[column]}" for column in columns}
+        {"cell": f"{row['layout']}.{row['optimizer']}"} | {label: _level(row[name]) for name, label in LEVELS.items()}
         for row in distinct.to_dict("records")
     ]
+
+
+def _level(value: Any) -> str:
+    return "–" if pd.isna(value) else f"{value:g}" if isinstance(value, float) else str(value).replace("_", " ")
 
 
 def base_case(experiment: Experiment, runs: pd.DataFrame) -> list[str]:
@@ -163,6 +177,7 @@ def _contrast_row(row: dict[Any, Any]) -> dict[str, str]:
         "scaling": row["scaling"],
         "n": str(row["n"]),
         "change [interval]": wording.estimate_text(row),
+        "verdict": row["verdict"],
         "d_z": wording.number(row["d_z"], 2, sign=True),
         "p": wording.p_text(row["p"]),
         "adjusted p": wording.p_text(row["p_adjusted"]),
@@ -172,7 +187,6 @@ def _contrast_row(row: dict[Any, Any]) -> dict[str, str]:
         "power of TOST": wording.number(row["power_tost"], 2),
         "seeds for 80 %": missing_needed if pd.isna(row["n_needed"]) else f"{row['n_needed']:,.0f}",
         "family": "confirmatory" if row["confirmatory"] else "exploratory",
-        "verdict": row["verdict"],
         "note": "" if pd.isna(row["note"]) else row["note"],
     }
 

