@@ -87,7 +87,7 @@ def _step(
         gradients = torch.autograd.grad(loss, [*leaves, *dense])
         updates.append(gradients[: len(leaves)])
         share = len(ranks) / cell.ranks
-        total += share * float(loss)
+        total += share * loss.item()
         for sum_, gradient in zip(dense_gradients, gradients[len(leaves) :], strict=True):
             sum_ += share * gradient
     for group, gradients in enumerate(updates):
@@ -126,10 +126,9 @@ def _forward(dense: torch.Tensor, vectors: torch.Tensor, parameters: list[torch.
     x = dense
     for layer in range(bottoms):
         x = torch.relu(x @ parameters[2 * layer].T + parameters[2 * layer + 1])
-    every = [x, *vectors.unbind(1)]
-    products = [(every[i] * every[j]).sum(dim=1) for i in range(len(every)) for j in range(i)]
-    y = torch.stack(products, dim=1)
-    y = torch.cat([x, y], dim=1)
+    every = torch.cat([x[:, None], vectors], dim=1)
+    i, j = torch.tril_indices(every.shape[1], every.shape[1], offset=-1)
+    y = torch.cat([x, (every @ every.mT)[:, i, j]], dim=1)
     layers = list(range(bottoms, len(parameters) // 2))
     for layer in layers:
         y = y @ parameters[2 * layer].T + parameters[2 * layer + 1]
@@ -141,3 +140,8 @@ def _forward(dense: torch.Tensor, vectors: torch.Tensor, parameters: list[torch.
 def largest_difference(found: list[np.ndarray], wanted: list[np.ndarray]) -> float:
     """Largest absolute difference over all arrays; NaN if anything is missing."""
     return max(float(np.abs(a.astype(np.float64) - b).max()) for a, b in zip(found, wanted, strict=True)) if found else math.nan
+
+
+def largest_relative_difference(found: list[np.ndarray], wanted: list[np.ndarray]) -> float:
+    """Largest difference relative to the wanted value, over all arrays of positive numbers; zeros must be met exactly."""
+    return max(float((np.abs(a.astype(np.float64) - b) / np.maximum(b, 1e-30)).max()) for a, b in zip(found, wanted, strict=True))
