@@ -128,14 +128,14 @@ def test_virtual_runs_have_no_speed(tmp_path: Path) -> None:
 
 
 def test_aa_experiments_rarely_find_anything() -> None:
-    """100 experiments without effects: the confirmatory family errs in at most 5 %, Monte Carlo standard error 0.022."""
+    """60 experiments without effects: the confirmatory family errs in at most 5 %, Monte Carlo standard error 0.028."""
     experiment = smoke(seeds=4)
     cells = [("1d", "plain"), ("1d", "scaled"), ("2d", "plain"), ("2d", "scaled")]
     frame = pd.DataFrame([(seed, *cell) for seed in range(4) for cell in cells], columns=["seed", "layout", "optimizer"])
     frame = frame.assign(ranks=2, scaling="strong", status="ok", execution="ranks", samples_per_second=1000.0)
     rng, wrong = np.random.default_rng(11), 0
-    for _ in range(100):
+    for _ in range(60):
         noise = rng.normal(0, 0.002, len(frame))
         table = contrasts(experiment, frame.assign(ne=0.8 + noise, logloss=0.45 + noise, auc=0.75 - noise))
         wrong += bool((table.loc[table["confirmatory"], "p_holm"] < 0.05).any())
-    assert wrong / 100 <= 0.05 + 3 * 0.022
+    assert wrong / 60 <= 0.05 + 3 * 0.028

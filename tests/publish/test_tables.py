@@ -133,6 +133,7 @@ def test_ok_without_metrics_and_damaged_records_are_errors(tmp_path: Path) -> No
         write_tables(smoke(), tmp_path)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:fbgemm_gpu")
 def test_planned_factors_are_the_trainers() -> None:
     """A missing run is described in the words in which the trainer describes a finished one."""
     from meshrec.train.run import factors

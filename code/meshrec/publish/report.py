@@ -72,7 +72,7 @@ def _context(experiment: Experiment, results: Path) -> dict[str, Any]:
         "treatments": treatments(runs),
         "base": base_case(experiment, runs),
         "verdicts": verdicts(experiment, contrasts),
-        "contrasts": [_contrast_row(row) for row in contrasts],
+        "contrasts": [_contrast_row(row, len(experiment.scaling) > 1) for row in contrasts],
         "figures": [{"title": TITLES[name], "name": name, "png": _embedded(results, name)} for name in EFFECTS],
         "cells": cell_grids(runs),
         "phases": phase_grids(read_table(results, "phases.parquet", "tables")),
@@ -168,16 +168,17 @@ def verdicts(experiment: Experiment, contrasts: list[dict[Any, Any]]) -> dict[st
     return said
 
 
-def _contrast_row(row: dict[Any, Any]) -> dict[str, str]:
+def _contrast_row(row: dict[Any, Any], several: bool) -> dict[str, str]:
+    """A contrast as the report's table shows it; `several`: whether there is more than one scaling to tell apart."""
     missing_needed = "> 10,000" if row["n"] > 1 and not pd.isna(row["margin"]) else "–"
     return {
         "comparison": row["comparison"],
         "metric": wording.METRIC_NAMES[row["metric"]],
         "ranks": str(row["ranks"]),
-        "scaling": row["scaling"],
-        "n": str(row["n"]),
+        **({"scaling": row["scaling"]} if several else {}),
         "change [interval]": wording.estimate_text(row),
         "verdict": row["verdict"],
+        "n": str(row["n"]),
         "d_z": wording.number(row["d_z"], 2, sign=True),
         "p": wording.p_text(row["p"]),
         "adjusted p": wording.p_text(row["p_adjusted"]),
