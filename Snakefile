@@ -30,7 +30,7 @@ localrules:
 rule all:
     default_target: True
     input:
-        expand("results/{experiment}/report.html", experiment=selected_experiments()),
+        everything(),
 
 
 include: "code/pipeline/prepare.smk"

@@ -1,7 +1,7 @@
 rule tables:
     input:
         experiment="experiments/{experiment}.yaml",
-        blocks=block_files,
+        blocks=lambda wildcards: files_of_blocks(wildcards.experiment),
     output:
         expand(
             "results/{{experiment}}/{table}.{suffix}",

@@ -60,11 +60,20 @@ def selected_experiments():
     return selected
 
 
-def block_files(wildcards):
+def files_of_blocks(name):
     """Last file that each block of an experiment writes."""
     return [
-        f"results/{wildcards.experiment}/blocks/{block.name}/block.json"
-        for block in blocks(EXPERIMENTS[wildcards.experiment])
+        f"results/{name}/blocks/{block.name}/block.json"
+        for block in blocks(EXPERIMENTS[name])
+    ]
+
+
+def everything():
+    """Reports, and the blocks too: Snakemake doesn't miss a lost file while what was made from it is there."""
+    return [
+        path
+        for name in selected_experiments()
+        for path in [*files_of_blocks(name), f"results/{name}/report.html"]
     ]
 
 
