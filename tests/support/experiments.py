@@ -54,11 +54,10 @@ def small_experiment(
     )
 
 
-def small_cell(ranks: int, layout: dict[str, Any], optimizer: dict[str, Any], seed: int = 0) -> Cell:
+def small_cell(ranks: int, layout: dict[str, Any], optimizer: dict[str, Any], **changes: Any) -> Cell:
     """One cell of a small experiment."""
-    return Cell(
-        small_experiment(ranks, {"layout": layout}, {"optimizer": optimizer}), ranks, seed, "layout", "optimizer", "strong"
-    )
+    experiment = small_experiment(ranks, {"layout": layout}, {"optimizer": optimizer}, **changes)
+    return Cell(experiment, ranks, 0, "layout", "optimizer", "strong")
 
 
 def random_batches(cell: Cell, steps: int, seed: int = 1) -> list[Batch]:

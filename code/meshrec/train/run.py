@@ -59,6 +59,7 @@ def run_cell(cell: Cell, store: Store, meshes: MeshPool, environment: dict[str, 
 
     losses, clock, order_digest = _train(trainer, store)
     check_live(cell, rank, trainer.live() | {"initial_moment": live["initial_moment"]})
+    memory = _memory(trainer)  # before evaluation, whose batches are larger
     trained = time.perf_counter()
 
     quality = evaluate(trainer, store.evaluation, cell.experiment.training.eval_batch)
@@ -74,7 +75,7 @@ def run_cell(cell: Cell, store: Store, meshes: MeshPool, environment: dict[str, 
         phase_seconds=clock.seconds,
         traffic=trainer.ledger.entries,
         analytic_traffic=_analytic_traffic(trainer, losses.size),
-        memory=_memory(trainer),
+        memory=memory,
         analytic_memory=analytic_memory(trainer.shape(), live["rows_held"], _dense_state(cell)),
     )
     ranks = _gather(own)
