@@ -18,7 +18,7 @@ from meshrec.experiment import Experiment
 from meshrec.publish.style import BAND, FAINT, INK, OTHER, REFERENCE, WIDTH_INCHES
 
 LABELS = {"ne": "NE", "samples_per_second": "samples/s"}
-ROW_INCHES, HEAD_INCHES, FOOT_INCHES = 1.4, 0.3, 0.82
+ROW_INCHES, HEAD_INCHES, FOOT_INCHES = 1.4, 0.3, 0.98
 EFFECTS = ("layout", "optimizer", "interaction")
 
 
@@ -179,12 +179,14 @@ def _scales(axes: "np.ndarray[tuple[int, int], np.dtype[np.object_]]", metric: s
 
 
 def _percent_ticks(axes: "np.ndarray[tuple[int], np.dtype[np.object_]]", limit: float) -> None:
-    """Ticks at round percentages on an axis of log ratios."""
-    percents = MaxNLocator(3, steps=[1, 2, 5, 10]).tick_values(100 * math.expm1(-limit), 100 * math.expm1(limit))
-    places = [math.log1p(percent / 100) for percent in percents if percent > -100]
+    """Ticks at the largest round percentage that fits on both sides of an axis of log ratios."""
+    largest = -100 * math.expm1(-limit)
+    power = 10.0 ** math.floor(math.log10(largest))
+    percent = max(step * power for step in (1, 2, 5) if step * power <= largest)
+    places = [math.log1p(change / 100) for change in (-percent, 0, percent)]
     for row in axes:
-        row.xaxis.set_major_locator(FixedLocator([place for place in places if abs(place) <= limit]))
-        row.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _signed(100 * math.expm1(value), "+.0f", " %")))
+        row.xaxis.set_major_locator(FixedLocator(places))
+        row.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _signed(100 * math.expm1(value), "+.3g", " %")))
 
 
 def _signed(value: float, form: str, unit: str = "") -> str:
@@ -219,5 +221,8 @@ def _explanation(experiment: Experiment, metric: str) -> str:
     text += f"n = {seeds} where no other n is given. Layout and optimizer are main effects; interaction is what the second "
     text += "optimizer adds to the layout's effect."
     if _margin_text(experiment, metric):
-        text += f" Band: equivalence margin {_margin_text(experiment, metric)}, fixed before the runs."
+        text += (
+            f" Band: equivalence margin {_margin_text(experiment, metric)}, fixed before the runs; equivalent (TOST) where the "
+        )
+        text += f"{200 * experiment.analysis.confidence - 100:g} % interval, shorter than the bar, lies inside it."
     return "\n".join(textwrap.wrap(text, 86))

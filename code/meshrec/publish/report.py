@@ -81,6 +81,7 @@ def _context(experiment: Experiment, results: Path) -> dict[str, Any]:
         "lost": runs.loc[runs["status"] != "ok", ["ranks", "seed", "cell", "status", "reason"]].to_dict("records"),
         "metric_names": wording.METRIC_NAMES,
         "confidence": f"{100 * experiment.analysis.confidence:g} %",
+        "equivalence_confidence": f"{200 * experiment.analysis.confidence - 100:g} %",
         "alpha": f"{1 - experiment.analysis.confidence:.4g}",
     }
 
