@@ -10,7 +10,7 @@ def checkout(tmp_path):
     return made
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def finished(tmp_path_factory):
     """The tiny experiment, run from nothing to the report. Copy it before changing anything."""
     made = checkout_in(tmp_path_factory.mktemp("finished"))
