@@ -26,7 +26,7 @@ rounding isn't amplified from step to step; with ε = 0.1 they follow the gradie
 
 
 def small_experiment(
-    ranks: int, layouts: dict[str, dict[str, Any]], optimizers: dict[str, dict[str, Any]], **changes: Any
+    ranks: int | list[int], layouts: dict[str, dict[str, Any]], optimizers: dict[str, dict[str, Any]], **changes: Any
 ) -> Experiment:
     """An experiment with 26 small tables, D = 8 and dense SGD."""
     labels = list(layouts), list(optimizers)
@@ -43,7 +43,7 @@ def small_experiment(
             },
             "model": {"embedding_dim": 8, "bottom_mlp": [16, 8], "top_mlp": [16, 1]},
             "training": {"dense_optimizer": {"kind": "sgd", "lr": 0.1}, "warmup_steps": 1},
-            "ranks": [ranks],
+            "ranks": ranks if isinstance(ranks, list) else [ranks],
             "seeds": [0],
             "scaling": {"strong": {"global_batch": 64}},
             "layouts": layouts,

@@ -1,0 +1,106 @@
+"""What a block leaves behind: paired hashes, counted bytes that match the formula, and metrics independent of the mesh."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from meshrec.experiment import Block, Experiment
+from meshrec.experiment.record import RunRecord
+
+Records = dict[tuple[int, str], RunRecord]
+
+
+def test_every_cell_of_every_block_is_recorded(experiment: Experiment, results: Path, records: Records):
+    assert {(ranks, name) for ranks, name in records} == {
+        (ranks, cell.name) for ranks in experiment.ranks for cell in Block(experiment, ranks, 0).cells
+    }
+    assert {record.status for record in records.values()} == {"ok"}
+    summary = json.loads((results / "4-0" / "block.json").read_text())
+    assert summary["order"] == [cell.name for cell in Block(experiment, 4, 0).cells]
+
+
+@pytest.mark.parametrize("name", ["init", "order", "data"])
+def test_runs_are_paired_whatever_ranks_layout_and_sharding(records: Records, name: str):
+    assert len({getattr(record.hashes, name) for record in records.values()}) == 1
+
+
+def test_plans_differ_where_they_should(records: Records):
+    plans = {key: record.hashes.plan for key, record in records.items() if record.hashes}
+    assert plans[4, "1d.plain.strong"] != plans[4, "2d.plain.strong"] != plans[4, "1d-rows.plain.strong"]
+    assert plans[4, "2d.plain.strong"] == plans[2, "1d.plain.strong"]  # both shard over two ranks
+
+
+def test_counted_bytes_are_those_of_the_formula(records: Records):
+    seen = set()
+    for record in records.values():
+        for name, traffic in record.traffic.items():
+            assert traffic.counted == pytest.approx(traffic.analytic, rel=1e-12), (record.ranks, record.cell, name)
+            seen.add(name)
+    assert seen == {
+        "input_exchange",
+        "output_exchange",
+        "gradient_exchange",
+        "dense_all_reduce",
+        "sync_counts",
+        "sync_rows",
+        "sync_average",
+    }
+
+
+def test_bytes_of_a_step_worked_out_by_hand(records: Records):
+    """26 whole tables on 4 ranks in 1D: 7 or 6 a rank; b = 32, D = 8."""
+    traffic = records[4, "1d.plain.strong"].traffic
+    foreign = np.mean([26 - 7, 26 - 7, 26 - 6, 26 - 6])
+    own = 26 / 4
+    assert traffic["input_exchange"].counted == foreign * 32 * 4
+    assert traffic["output_exchange"].counted == 3 * 32 * own * 8 * 4
+    assert traffic["gradient_exchange"].counted == foreign * 32 * 8 * 4
+    rows = records[4, "1d-rows.plain.strong"].traffic
+    assert rows["output_exchange"].counted == rows["gradient_exchange"].counted == 3 * 32 * 26 * 8 * 4
+
+
+def test_nothing_is_exchanged_where_there_is_no_one(records: Records):
+    assert records[1, "1d.plain.strong"].traffic == {}
+    assert not {"input_exchange", "output_exchange"} & set(records[2, "2d.plain.strong"].traffic)  # N = 1
+    assert not {"sync_rows", "sync_average"} & set(records[4, "1d.plain.strong"].traffic)  # M = 1
+
+
+def test_measured_memory_is_that_of_the_formula(records: Records):
+    for record in records.values():
+        for component, memory in record.memory.items():
+            if memory.analytic_max is not None:
+                wanted = pytest.approx(memory.analytic_max, rel=1e-3, abs=4)  # abs: the dense optimizer's step counter
+                assert memory.measured_max == wanted, (record.ranks, record.cell, component)
+
+
+def test_replication_raises_table_memory_by_the_formula(experiment: Experiment, records: Records):
+    """Extra table memory is S(M − 1)/T a rank, on average over the ranks."""
+    whole = sum(experiment.dataset.rows_of_tables) * experiment.model.embedding_dim * 4
+    flat, replicated = (records[4, name].memory["tables"].measured_mean for name in ("1d.plain.strong", "2d.plain.strong"))
+    assert replicated - flat == whole * (2 - 1) / 4
+
+
+def test_metrics_do_not_depend_on_ranks_or_sharding(records: Records):
+    """1D computes the same at any T: evaluation covers every row once and rounds alike."""
+    found = [records[ranks, f"{layout}.plain.strong"].metrics for ranks in (1, 2, 4) for layout in ("1d", "1d-rows")]
+    assert {metrics.eval_samples for metrics in found if metrics} == {512}
+    for name in ("logloss", "ne", "auc"):
+        values = [getattr(metrics, name) for metrics in found]
+        assert max(values) - min(values) < 1e-4, name
+
+
+def test_phases_add_up_to_the_step(records: Records):
+    for record in records.values():
+        assert record.metrics
+        total = sum(phase.mean for phase in record.phases.values())
+        assert 0.8 * record.metrics.step_seconds < total <= 1.001 * record.metrics.step_seconds, (record.ranks, record.cell)
+
+
+def test_live_state_says_what_the_cell_is(records: Records):
+    live = records[4, "2d.scaled.strong"].live
+    assert live
+    assert (live["optimizer"], live["replicas"], live["shards"]) == ("EXACT_ROWWISE_ADAGRAD", 2, 2)
+    assert live["moment_scale"] == pytest.approx(2, rel=1e-5)
+    assert live["lr"] == pytest.approx(0.05 * 2**0.5, rel=1e-6)
