@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.experiments import OPTIMIZERS, random_batches, small_cell
-from support.ranks import State, train_on_ranks
-from support.reference import Reference, largest_difference, largest_relative_difference, simulate
 
 from meshrec.experiment import Cell
 from meshrec.mesh.layout import MeshLayout
+from support.experiments import OPTIMIZERS, random_batches, small_cell
+from support.ranks import State, train_on_ranks
+from support.reference import Reference, largest_difference, largest_relative_difference, simulate
 
 STEPS = 50
 TOLERANCE = 5e-6
@@ -33,6 +33,8 @@ LAYOUTS: dict[int, list[dict[str, Any]]] = {
         )
     ],
 }
+
+
 def optimizers_of(ranks: int, index: int) -> list[str]:
     """Every optimizer on up to two ranks; on four, all of them on two very different layouts and two of them on the others."""
     if ranks < 4 or index in (2, 9):
@@ -40,7 +42,9 @@ def optimizers_of(ranks: int, index: int) -> list[str]:
     return ["sgd", "plain"]
 
 
-CASES = [(ranks, index, name) for ranks in LAYOUTS for index in range(len(LAYOUTS[ranks])) for name in optimizers_of(ranks, index)]
+CASES = [
+    (ranks, index, name) for ranks in LAYOUTS for index in range(len(LAYOUTS[ranks])) for name in optimizers_of(ranks, index)
+]
 
 
 def cell_of(ranks: int, index: int, optimizer: str) -> Cell:

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.experiments import random_batches, small_cell
-from support.ranks import State, train_on_ranks
 
 from meshrec.data.batches import Batch
 from meshrec.experiment import Cell
+from support.experiments import random_batches, small_cell
+from support.ranks import State, train_on_ranks
 
 ROWS = 400
 LR = 0.05
@@ -54,7 +54,9 @@ def unique_rows(steps: int) -> list[Batch]:
 
 @functools.cache
 def states(steps: int) -> dict[str, State]:
-    return dict(zip(CELLS, train_on_ranks(4, [cell_of(name) for name in CELLS], [unique_rows(steps)] * len(CELLS)), strict=True))
+    return dict(
+        zip(CELLS, train_on_ranks(4, [cell_of(name) for name in CELLS], [unique_rows(steps)] * len(CELLS)), strict=True)
+    )
 
 
 def assert_same_bits(one: State, other: State) -> None:
@@ -66,7 +68,7 @@ def assert_same_bits(one: State, other: State) -> None:
 
 @pytest.mark.parametrize(("name", "replicas"), [("2d", 2), ("4d", 4)])
 def test_a_row_hit_in_one_group_has_m_times_the_moment_of_1d(name: str, replicas: int):
-    """R = M exactly: the group's mean gradient is M times the global one, its square M², and the average over M twins divides once."""
+    """R = M: the group's mean gradient is M times the global one, its square M²; the average over twins divides once."""
     for table in range(26):
         one, many = states(1)["1d"].moments[0][table], states(1)[name].moments[0][table]
         assert (one > 0).sum() == 64
@@ -104,7 +106,7 @@ def test_identical_group_gradients_make_2d_equal_to_1d():
     ],
 )
 def test_the_same_bits(one: str, other: str):
-    """c = 1 is plain; c is a learning rate; with one replica there is no order and no interval; sharding changes no sum here."""
+    """c = 1 is plain; c is a learning rate; one replica has no order and no interval; sharding changes no sum here."""
     assert_same_bits(states(10)[one], states(10)[other])
 
 

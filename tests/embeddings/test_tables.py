@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from support.reference import largest_difference, update
 
 from meshrec.embeddings.adagrad import KernelOptimizer, kernel_optimizer
 from meshrec.embeddings.plan import TableShard
 from meshrec.embeddings.tables import ShardTables
 from meshrec.experiment.schema import MomentScaledRowwiseAdagrad, RowwiseAdagrad, Sgd
+from support.reference import largest_difference, update
 
 LEVELS = {
     "sgd": Sgd(kind="sgd", lr=0.3),

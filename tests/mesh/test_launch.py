@@ -9,9 +9,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.rank_functions import die, fail_on, hang, pids, sleep_for, sum_of_ranks
 
 from meshrec.mesh.launch import LaunchTimeout, RankDied, RankError, launch
+from support.rank_functions import die, fail_on, hang, pids, sleep_for, sum_of_ranks
 
 
 def assert_gone(process_ids: list[int]) -> None:
@@ -90,5 +90,3 @@ def wait_for_pids(folder: Path, count: int) -> list[int]:
             return found
         time.sleep(0.1)
     raise AssertionError(f"{count} ranks did not start")
-
-

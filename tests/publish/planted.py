@@ -8,7 +8,6 @@ import numpy as np
 
 from meshrec.experiment import Cell, Experiment, blocks, load_experiment
 from meshrec.experiment.record import Hashes, Memory, Metrics, Phase, RunRecord, Traffic, write_json, write_record
-from meshrec.publish.tables import planned_factors
 
 EXPERIMENT = Path(__file__).parents[2] / "experiments" / "smoke.yaml"
 
@@ -68,7 +67,7 @@ class Planted:
             seed=cell.seed,
             cell=cell.name,
             status="ok",
-            factors=planned_factors(cell) | {"execution": "ranks"},
+            factors=cell.factors,
             settings=cell.settings,
             settings_hash=cell.settings_hash,
             hashes=Hashes(init=f"init{cell.seed}", order=f"order{cell.seed}", plan=f"plan{cell.shards}", data="d" * 64),

@@ -9,7 +9,7 @@ import pytest
 from meshrec.experiment import Block, Experiment, blocks
 from meshrec.experiment.record import RecordError
 from meshrec.publish.files import ResultsError
-from meshrec.publish.tables import FACTORS, PairingError, planned_factors, write_tables
+from meshrec.publish.tables import PairingError, write_tables
 from publish.planted import Planted, RunRecord, failed, smoke
 
 AT = (2, 1, "2d.plain.strong")
@@ -131,17 +131,3 @@ def test_ok_without_metrics_and_damaged_records_are_errors(tmp_path: Path) -> No
     (tmp_path / "blocks" / "2-1" / "2d.plain.strong.json").write_text('{"schema_version": 1')
     with pytest.raises(RecordError, match=r"2d\.plain\.strong\.json"):
         write_tables(smoke(), tmp_path)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:fbgemm_gpu")
-def test_planned_factors_are_the_trainers() -> None:
-    """A missing run is described in the words in which the trainer describes a finished one."""
-    from meshrec.train.run import factors
-
-    for cell in Block(smoke(), 4, 0).cells:
-        by_trainer = factors(cell)
-        assert set(FACTORS) <= {*by_trainer, "dataset"}
-        planned = planned_factors(cell)
-        assert {name: planned[name] for name in FACTORS if name not in ("execution", "dataset")} == {
-            name: by_trainer[name] for name in FACTORS if name not in ("execution", "dataset")
-        }

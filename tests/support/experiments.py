@@ -21,8 +21,8 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
         "moment_scale": 3,
     },
 }
-"""Second moments here are about 2e-7, their roots 4e-4. With ε = 3e-3 or 1e-5 inside the root, steps depend on the moments and yet
-rounding isn't amplified from step to step; with ε = 0.1 they follow the gradient's scale, to which a tiny ε would be blind."""
+"""Second moments here are about 2e-7, their roots 4e-4. With ε = 3e-3 or 1e-5 inside the root, steps depend on the moments and
+yet rounding isn't amplified from step to step; with ε = 0.1 they follow the gradient's scale, to which a tiny ε is blind."""
 
 
 def small_experiment(

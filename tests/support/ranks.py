@@ -13,7 +13,6 @@ from meshrec.experiment import Cell
 from meshrec.measure.clock import PhaseClock
 from meshrec.mesh.groups import MeshPool
 from meshrec.mesh.launch import launch
-from meshrec.train.feed import to_device
 from meshrec.train.trainer import Trainer
 
 
@@ -51,7 +50,7 @@ def _train_cell(cell: Cell, batches: list[Batch], meshes: MeshPool) -> dict[str,
     for batch in batches:
         own = Batch(batch.dense[part], batch.sparse[part], batch.labels[part])
         with clock.step():
-            losses.append(float(trainer.step(to_device(own, trainer.mesh.device), clock)))
+            losses.append(float(trainer.step(trainer.feed(own), clock)))
     trainer.embeddings.finish()
     return {
         "replica": trainer.mesh.replica,

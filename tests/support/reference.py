@@ -1,7 +1,7 @@
 """An independent float64 model of the training: one process, plain PyTorch, M groups that each hold all tables.
 
-It shares nothing with the engine but the initial weights: the optimizers are written as their definitions say, without the mapping
-to kernel parameters, and the interaction is left to autograd.
+It shares nothing with the engine but the initial weights: the optimizers are written as their definitions say, without the
+mapping to kernel parameters, and the interaction is left to autograd.
 """
 
 import math
@@ -144,4 +144,6 @@ def largest_difference(found: list[np.ndarray], wanted: list[np.ndarray]) -> flo
 
 def largest_relative_difference(found: list[np.ndarray], wanted: list[np.ndarray]) -> float:
     """Largest difference relative to the wanted value, over all arrays of positive numbers; zeros must be met exactly."""
-    return max(float((np.abs(a.astype(np.float64) - b) / np.maximum(b, 1e-30)).max()) for a, b in zip(found, wanted, strict=True))
+    return max(
+        float((np.abs(a.astype(np.float64) - b) / np.maximum(b, 1e-30)).max()) for a, b in zip(found, wanted, strict=True)
+    )

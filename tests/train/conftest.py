@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from support.experiments import small_experiment
 
 from meshrec.data.prepare import prepare
 from meshrec.experiment import Block, Experiment
 from meshrec.experiment.record import RunRecord, read_record
 from meshrec.train.block import train_block
+from support.experiments import small_experiment
 
 LAYOUTS = {
     "1d": {"replicas": 1},

@@ -11,13 +11,13 @@ import time
 from pathlib import Path
 
 import pytest
-from support.experiments import small_experiment
-from support.sabotage import PLANTED
 
 from meshrec.data.prepare import prepare
 from meshrec.experiment import Block, Experiment
 from meshrec.experiment.record import read_record, write_json
 from meshrec.train.block import BlockError, train_block
+from support.experiments import small_experiment
+from support.sabotage import PLANTED
 
 
 @pytest.fixture
@@ -57,7 +57,8 @@ def test_a_rerun_finds_the_same_numbers(experiment: Experiment, store: Path, fin
     train_block(experiment, 2, 0, store, finished)
     one, other = (read_record(folder / "2d.scaled.strong.json") for folder in (finished, results / "2-0"))
     assert one.hashes == other.hashes
-    assert one.metrics and other.metrics
+    assert one.metrics
+    assert other.metrics
     assert (one.metrics.logloss, one.metrics.auc) == (other.metrics.logloss, other.metrics.auc)
 
 
@@ -68,7 +69,8 @@ def test_a_diverged_cell_is_a_failed_record_and_the_others_finish(store: Path, t
     wild, calm = (read_record(tmp_path / f"1d.{name}.strong.json") for name in optimizers)
     assert (wild.status, calm.status) == ("failed", "ok")
     assert wild.reason
-    assert "training loss is" in wild.reason and "diverged" in wild.reason
+    assert "training loss is" in wild.reason
+    assert "diverged" in wild.reason
     assert json.loads((tmp_path / "block.json").read_text())["status"]["1d.wild.strong"] == "failed"
 
 

@@ -50,11 +50,10 @@ def _build(dataset: Dataset, writer: StoreWriter) -> Store:
         from meshrec.data.synthetic import write_synthetic
 
         optimum = write_synthetic(dataset, writer)
-        return writer.finish(dataset.train_samples, kind="synthetic", name="synthetic", optimum=optimum, **common)
+        return writer.finish(dataset.train_samples, kind=dataset.kind, name=dataset.name, optimum=optimum, **common)
     if isinstance(dataset, CriteoDataset):
         train, rejected, source = write_criteo(dataset, writer)
-        name = f"criteo-{dataset.variant}"
-        return writer.finish(train, kind="criteo", name=name, rejected=rejected, source=source, **common)
+        return writer.finish(train, kind=dataset.kind, name=dataset.name, rejected=rejected, source=source, **common)
     assert_never(dataset)
 
 

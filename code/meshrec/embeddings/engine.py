@@ -94,7 +94,7 @@ class ShardedEmbeddings:
         """Apply gradients [N·b, S·D] to the rows of the last lookup."""
         if self._pooled is None:
             raise RuntimeError("update without a lookup before it: call lookup with gradients on, once for each update")
-        self._pooled.backward(gradients)
+        torch.autograd.backward(self._pooled, gradients)
         self._pooled = None
 
     def synchronise(self) -> None:

@@ -1,8 +1,10 @@
 """The all-to-alls inside a sharding group: ids to the owners, pooled embeddings back, gradients to the owners.
 
-Shapes are the same in every step, so each direction is one collective without a preceding exchange of sizes. A rank sends the ids of
-a table to every owner of one of its shards; with row-wise shards each owner pools the ids in its own range, and the sample's rank
-adds the owners' partial sums. Notation: b samples a rank, N ranks in the group, F tables, S shards on this rank, D numbers a row.
+Shapes are the same in every step, so each direction is one collective without a preceding exchange of sizes. A rank sends the
+ids of a table to every owner of one of its shards; with row-wise shards each owner pools the ids in its own range, and the
+sample's rank adds the owners' partial sums.
+
+Notation: b samples a rank, N ranks in the group, F tables, S shards on this rank, D numbers a row.
 """
 
 import torch
@@ -21,7 +23,7 @@ class Exchange:
         self._own = self._counts[shard]
         self._dim = dim
         self._tables = torch.tensor([s.table for s in plan.shards], device=device)
-        self._tables_of_owners = self._tables.split(self._counts)
+        self._tables_of_owners = torch.split(self._tables, self._counts)
         self._features = len(plan.table_rows)
         self._every_table_once = len(plan.shards) == self._features
         self._buffer_bytes = 0
@@ -61,7 +63,7 @@ class Exchange:
             [batch * count * self._dim for count in self._counts],
         )
         self._note(pooled, incoming)
-        parts = incoming.split([batch * count * self._dim for count in self._counts])
+        parts = torch.split(incoming, [batch * count * self._dim for count in self._counts])
         shape = (batch, self._features, self._dim)
         embeddings = pooled.new_empty(shape) if self._every_table_once else pooled.new_zeros(shape)
         for tables, part in zip(self._tables_of_owners, parts, strict=True):

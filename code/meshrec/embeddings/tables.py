@@ -36,7 +36,7 @@ class ShardTables:
             learning_rate=optimizer.lr,
             eps=optimizer.eps,
             pooling_mode=PoolingMode.SUM,
-            # The other modes rewrite a bad index to 0 in silence, or check every batch again: ids are checked when they are prepared.
+            # The other modes rewrite a bad index to 0 in silence, or stop without a name: `train.feed` has checked the ids.
             bounds_check_mode=BoundsCheckMode.NONE,
             device=device,
         )

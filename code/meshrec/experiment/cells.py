@@ -68,6 +68,22 @@ class Cell:
         """Short hash of `settings`: a record whose hash differs belongs to another run and is not reused."""
         return hash_of(self.settings)
 
+    @property
+    def factors(self) -> dict[str, Any]:
+        """Levels of all factors, flat, as records and tables have them; None where a factor has no effect."""
+        optimizer = self.optimizer_level
+        return {
+            "dataset": self.experiment.dataset.name,
+            "layout": self.layout,
+            **resolved_layout(self.layout_level),
+            "optimizer": self.optimizer,
+            "optimizer_kind": optimizer.kind,
+            **{name: getattr(optimizer, name, None) for name in ("lr", "eps", "eps_placement", "moment_scale")},
+            "scaling": self.scaling,
+            "global_batch": self.global_batch,
+            "execution": "ranks",
+        }
+
 
 def resolved_layout(layout: Layout) -> dict[str, Any]:
     """Settings that have an effect: with one replica there is nothing to order and nothing to keep together."""

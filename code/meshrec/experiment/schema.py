@@ -55,6 +55,11 @@ class SyntheticDataset(TableRows):
     seed: int = 0
     """Seed of the data, apart from the seeds of the runs: every run of an experiment sees the same rows."""
 
+    @property
+    def name(self) -> str:
+        """What tables and reports call the data."""
+        return self.kind
+
 
 class CriteoDataset(TableRows):
     """Text in Criteo's format: label, 13 integers, 26 hexadecimal categories, tab-separated; plain or gzip."""
@@ -66,6 +71,11 @@ class CriteoDataset(TableRows):
     """Text file. Environment variables are expanded when it is read, not before."""
     eval_fraction: Annotated[float, Field(gt=0, lt=1)] = 1 / 7
     """Last part of the file, in file (time) order, kept for evaluation."""
+
+    @property
+    def name(self) -> str:
+        """What tables and reports call the data."""
+        return f"{self.kind}-{self.variant}"
 
 
 Dataset = Annotated[SyntheticDataset | CriteoDataset, Field(discriminator="kind")]

@@ -1,7 +1,7 @@
 """glibc's allocator, told to keep freed memory within a run and to return it between runs.
 
-By default glibc maps blocks of a few megabytes anew for every tensor until it has learned their size, and each mapping is paid for in
-page faults: the first run of a process is then a third slower than the following ones, which would line up with the cells' order.
+By default glibc maps blocks of a few megabytes anew for every tensor until it has learned their size, and each mapping is paid
+for in page faults: the first run of a process is then a third slower than the following ones.
 """
 
 import ctypes

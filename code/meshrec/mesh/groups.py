@@ -70,5 +70,7 @@ class MeshPool:
         return Mesh(layout, dist.get_rank(), self._device, shard_group, replica_group, world)
 
     def _own_group(self, all_ranks: list[list[int]]) -> dist.ProcessGroup:
-        groups = {tuple(ranks): dist.new_group(ranks, timeout=self._timeout) for ranks in all_ranks}
+        groups: dict[tuple[int, ...], dist.ProcessGroup] = {
+            tuple(ranks): dist.new_group(ranks, timeout=self._timeout) for ranks in all_ranks
+        }
         return next(group for ranks, group in groups.items() if dist.get_rank() in ranks)

@@ -1,7 +1,7 @@
 """Starts T ranks on this machine, watches them and leaves none behind.
 
-Ranks are forked from a server process that has imported torch and fbgemm and done no tensor work, so that a start costs a fork and
-not an import. Where the platform has no fork server, they are spawned.
+Ranks are forked from a server process that has imported torch and fbgemm and done no tensor work, so that a start costs a fork
+and not an import. Where the platform has no fork server, they are spawned.
 """
 
 import contextlib

@@ -10,7 +10,7 @@ from meshrec.mesh.collectives import Collectives
 class ReplicatedDense:
     """A module whose parameters and gradients are views of two flat buffers, updated by the mean gradient over all T ranks.
 
-    The step's loss rides along in the gradient buffer's last element: every rank learns the global loss without a second collective.
+    The step's loss rides along in the gradient buffer's last element: every rank learns the global loss for free.
     """
 
     def __init__(self, module: nn.Module, settings: DenseOptimizer, collectives: Collectives) -> None:
@@ -58,5 +58,8 @@ class ReplicatedDense:
     def state_bytes(self) -> int:
         """Bytes of the dense optimizer's state."""
         return sum(
-            value.nbytes for state in self.optimizer.state.values() for value in state.values() if isinstance(value, torch.Tensor)
+            value.nbytes
+            for state in self.optimizer.state.values()
+            for value in state.values()
+            if isinstance(value, torch.Tensor)
         )

@@ -9,9 +9,7 @@ from typing import Any
 import pandas as pd
 
 from meshrec.experiment import Cell, Experiment, blocks
-from meshrec.experiment.cells import resolved_layout
 from meshrec.experiment.record import RunRecord, read_record
-from meshrec.experiment.schema import CriteoDataset
 from meshrec.publish.files import ResultsError, write_table
 
 log = logging.getLogger(__name__)
@@ -191,7 +189,7 @@ def _run_row(run: Run) -> dict[str, Any]:
     record = run.record
     row = _place(run) | {"status": run.status, "settings_hash": run.cell.settings_hash}
     if record is None:
-        return row | planned_factors(run.cell)
+        return row | run.cell.factors
     row |= {name: record.factors.get(name) for name in FACTORS}
     row |= {"reason": record.reason, "wall_seconds": record.wall_seconds, "started_at": record.started_at}
     row |= {f"optimum_{name}": value for name, value in (record.data.get("optimum") or {}).items()}
@@ -200,22 +198,6 @@ def _run_row(run: Run) -> dict[str, Any]:
     if record.metrics:
         row |= {name: getattr(record.metrics, name) for name in METRICS}
     return row
-
-
-def planned_factors(cell: Cell) -> dict[str, Any]:
-    """Levels of the factors that a run would have had."""
-    dataset = cell.experiment.dataset
-    optimizer = {name: getattr(cell.optimizer_level, name, None) for name in ("lr", "eps", "eps_placement", "moment_scale")}
-    return {
-        "layout": cell.layout,
-        **resolved_layout(cell.layout_level),
-        "optimizer": cell.optimizer,
-        "optimizer_kind": cell.optimizer_level.kind,
-        **optimizer,
-        "scaling": cell.scaling,
-        "global_batch": cell.global_batch,
-        "dataset": f"criteo-{dataset.variant}" if isinstance(dataset, CriteoDataset) else dataset.kind,
-    }
 
 
 def _place(run: Run) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A block: one seed at one rank count. Starts the ranks, resumes at the cell, and closes the block when all cells are recorded."""
+"""A block: one seed at one rank count. Starts the ranks, resumes at the cell, closes the block when all cells are recorded."""
 
 import logging
 import time
@@ -47,7 +47,9 @@ def train_block(experiment: Experiment, ranks: int, seed: int, store: Path, out:
     block = _block(experiment, ranks, seed)
     data = open_store(store)
     if data.manifest.settings != experiment.dataset.model_dump(mode="json"):
-        raise BlockError(f"{store}: holds another data set than experiment {experiment.name} asks for; run `meshrec prepare` again")
+        raise BlockError(
+            f"{store}: holds another data set than experiment {experiment.name} asks for; run `meshrec prepare` again"
+        )
     out.mkdir(parents=True, exist_ok=True)
     (out / RUNNING).unlink(missing_ok=True)
     started = time.perf_counter()

@@ -7,7 +7,6 @@ import torch.distributed as dist
 from meshrec.data.batches import EvaluationBatches
 from meshrec.data.store import Split
 from meshrec.measure.quality import Quality, quality
-from meshrec.train.feed import to_device
 from meshrec.train.trainer import Trainer
 
 
@@ -19,7 +18,7 @@ def evaluate(trainer: Trainer, split: Split, batch: int) -> Quality:
     mesh = trainer.mesh
     with trainer.ledger.closed():
         parts = EvaluationBatches(split, batch, mesh.rank, mesh.layout.ranks)
-        logits = [trainer.predict(to_device(part, mesh.device)).cpu() for part in parts]
+        logits = [trainer.predict(trainer.feed(part)).cpu() for part in parts]
     gathered: list[np.ndarray] = [np.empty(0)] * mesh.layout.ranks
     dist.all_gather_object(gathered, torch.cat(logits).numpy())
     return quality(parts.in_row_order(gathered), np.asarray(split.labels))

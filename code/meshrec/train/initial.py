@@ -16,7 +16,9 @@ def initial_rows(seed: int, table_rows: list[int], dim: int) -> InitialRows:
 
     def rows(table: int, start: int, stop: int) -> torch.Tensor:
         bound = 1 / math.sqrt(table_rows[table])
-        generator = torch.Generator().manual_seed(int(np.random.SeedSequence([seed, table]).generate_state(1, np.uint64)[0] >> 1))
+        generator = torch.Generator().manual_seed(
+            int(np.random.SeedSequence([seed, table]).generate_state(1, np.uint64)[0] >> 1)
+        )
         return torch.empty(table_rows[table], dim).uniform_(-bound, bound, generator=generator)[start:stop]
 
     return rows
@@ -45,5 +47,3 @@ def tables_digest(embeddings: ShardedEmbeddings) -> int:
 def dense_digest(flat: torch.Tensor, table_rows: list[int], dim: int) -> int:
     """Digest of the dense parameters, which stand behind all tables."""
     return digest_rows(sum(table_rows) * dim, flat.detach().cpu().numpy())
-
-

@@ -21,7 +21,9 @@ def check_live(cell: Cell, rank: int, live: dict[str, Any]) -> None:
     """
     wanted = expected_live(cell, rank)
     different = [
-        f"{field}: found {live.get(field)!r}, want {value!r}" for field, value in wanted.items() if not _same(live.get(field), value)
+        f"{field}: found {live.get(field)!r}, want {value!r}"
+        for field, value in wanted.items()
+        if not _same(live.get(field), value)
     ]
     if different:
         raise LiveMismatch(f"cell {cell.name}, rank {rank}: live objects differ from the cell: " + "; ".join(different))

@@ -10,9 +10,8 @@ import torch.distributed as dist
 
 from meshrec.data.batches import RankBatches, sample_order
 from meshrec.data.store import Store
-from meshrec.experiment.cells import Cell, resolved_layout, samples_per_run
+from meshrec.experiment.cells import Cell, samples_per_run
 from meshrec.experiment.record import Hashes, RunRecord
-from meshrec.experiment.schema import MomentScaledRowwiseAdagrad, Sgd
 from meshrec.measure.allocator import return_freed_memory
 from meshrec.measure.clock import PhaseClock
 from meshrec.measure.memory import analytic_memory, peak_rss_bytes, reset_peak_rss
@@ -21,7 +20,6 @@ from meshrec.mesh.device import synchronise
 from meshrec.mesh.groups import MeshPool
 from meshrec.train import summary
 from meshrec.train.evaluate import evaluate
-from meshrec.train.feed import to_device
 from meshrec.train.initial import dense_digest, tables_digest
 from meshrec.train.live import check_live, live_moment_scale
 from meshrec.train.trainer import Trainer
@@ -123,7 +121,7 @@ def identity(cell: Cell, store: Store) -> dict[str, Any]:
         "ranks": cell.ranks,
         "seed": cell.seed,
         "cell": cell.name,
-        "factors": factors(cell) | {"dataset": manifest.name},
+        "factors": cell.factors,
         "settings": cell.settings,
         "settings_hash": cell.settings_hash,
         "data": {
@@ -135,24 +133,6 @@ def identity(cell: Cell, store: Store) -> dict[str, Any]:
             "rejected": manifest.rejected,
             "optimum": manifest.optimum.model_dump() if manifest.optimum else None,
         },
-    }
-
-
-def factors(cell: Cell) -> dict[str, Any]:
-    """Levels of all factors, flat, for the tables."""
-    layout, optimizer = resolved_layout(cell.layout_level), cell.optimizer_level
-    return {
-        "layout": cell.layout,
-        **layout,
-        "optimizer": cell.optimizer,
-        "optimizer_kind": optimizer.kind,
-        "lr": optimizer.lr,
-        "eps": None if isinstance(optimizer, Sgd) else optimizer.eps,
-        "eps_placement": None if isinstance(optimizer, Sgd) else optimizer.eps_placement,
-        "moment_scale": optimizer.moment_scale if isinstance(optimizer, MomentScaledRowwiseAdagrad) else None,
-        "scaling": cell.scaling,
-        "global_batch": cell.global_batch,
-        "execution": "ranks",
     }
 
 
@@ -168,7 +148,7 @@ def _train(trainer: Trainer, store: Store) -> tuple[Any, PhaseClock, int]:
     for step in range(len(batches)):
         with clock.step():
             with clock.phase("data_wait"):
-                batch = to_device(next(served), device)
+                batch = trainer.feed(next(served))
             losses[step] = trainer.step(batch, clock)
         if step % CHECK_EVERY == CHECK_EVERY - 1 or step == len(batches) - 1:
             _check_finite(losses, step)

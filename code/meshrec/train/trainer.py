@@ -1,6 +1,6 @@
 """One rank's share of one run: the model over the mesh, a training step, a prediction."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from meshrec.mesh.collectives import Collectives
 from meshrec.mesh.groups import MeshPool
 from meshrec.mesh.layout import MeshLayout
 from meshrec.models.replicated import ReplicatedDense
+from meshrec.train.feed import Batch, Feed
 from meshrec.train.initial import initial_model, initial_rows
 
 
@@ -32,18 +33,6 @@ class StepTensors:
         """Compare one step's tensors with the largest so far."""
         self.embedding_activations = max(self.embedding_activations, sum(tensor.nbytes for tensor in activations))
         self.embedding_gradients = max(self.embedding_gradients, sum(tensor.nbytes for tensor in gradients))
-
-
-@dataclass
-class Batch:
-    """A rank's samples on its device."""
-
-    dense: torch.Tensor
-    """[b, 13] float32."""
-    ids: torch.Tensor
-    """[b, 26] int32."""
-    labels: torch.Tensor = field(default_factory=lambda: torch.empty(0))
-    """[b] float32."""
 
 
 class Trainer:
@@ -62,6 +51,7 @@ class Trainer:
         self.embeddings.initialise(initial_rows(cell.seed, rows, dim))
         self.model = initial_model(cell.seed, experiment.model).to(self.mesh.device)
         self.dense = ReplicatedDense(self.model, experiment.training.dense_optimizer, collectives)
+        self.feed = Feed(rows, self.mesh.device)
         self.held = StepTensors()
 
     def step(self, batch: Batch, clock: PhaseClock) -> torch.Tensor:
@@ -77,7 +67,7 @@ class Trainer:
             loss = functional.binary_cross_entropy_with_logits(self.model(batch.dense, vectors), batch.labels)
         with clock.phase("dense_backward"):
             dense.zero_gradients()
-            loss.backward()  # type: ignore[no-untyped-call]
+            torch.autograd.backward(loss)
         assert vectors.grad is not None
         with clock.phase("gradient_exchange"):
             gradients = embeddings.gradient_exchange(vectors.grad)
