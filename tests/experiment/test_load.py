@@ -9,7 +9,7 @@ from meshrec.experiment import ExperimentError, load_experiment
 ROOT = Path(__file__).resolve().parents[2]
 SMOKE = (ROOT / "experiments" / "smoke.yaml").read_text()
 MESH = "layouts:\n  1d: {replicas: 1}\n  2d: {replicas: 2, ranks: [2, 4]}"
-TWIN = "  scaled: {kind: moment_scaled_rowwise_adagrad, lr: 0.05, moment_scale: 2}"
+TWIN = "  scaled: {kind: moment_scaled_rowwise_adagrad, lr: 0.02, moment_scale: 2}"
 
 
 def edited(tmp_path, old, new):
@@ -40,9 +40,9 @@ def test_every_experiment_of_the_project_is_valid(path):
         ("ranks: [1, 2, 4]\n", "ranks: [1, two, 4]\n", "two", "ranks.1", "found 'two'"),
         ("seeds: [0, 1, 2]", "seeds: [0, 1, 1]", "seeds", "seeds", "[1] given more than once"),
         ("moment_scale: 2}", "moment_scale: 0}", "moment_scale", "optimizers.scaled.moment_scale", "found 0"),
-        ("lr: 0.05}\n", "lr: -0.05}\n", "plain:", "optimizers.plain.lr", "found -0.05"),
+        ("lr: 0.02}\n", "lr: -0.02}\n", "plain:", "optimizers.plain.lr", "found -0.02"),
         ("kind: rowwise_adagrad", "kind: adamw", "adamw", "optimizers.plain", "'rowwise_adagrad'"),
-        ("kind: rowwise_adagrad, lr: 0.05", "kind: rowwise_adagrad", "plain:", "optimizers.plain.lr", "Field required"),
+        ("kind: rowwise_adagrad, lr: 0.02", "kind: rowwise_adagrad", "plain:", "optimizers.plain.lr", "Field required"),
         ("  train_samples: 102400\n", "", "dataset:", "dataset.train_samples", "Field required"),
         ("train_samples: 102400", "train_samples: 2047", "train_samples", "dataset.train_samples", "fewer than 2048"),
         ("embedding_dim: 16", "embedding_dim: 18", "embedding_dim", "model.embedding_dim", "multiple of 4"),
@@ -59,6 +59,7 @@ def test_every_experiment_of_the_project_is_valid(path):
         ("replicas: 2,", "replicas: 3,", "2d:", "layouts.2d.replicas", "3 replicas don't divide 2 ranks"),
         ("1d: {replicas: 1}", "1d: {replicas: 4}", "1d:", "layouts.1d.replicas", "4 replicas don't divide 1 ranks"),
         ("ranks: [2, 4]}", "ranks: [2, 8]}", "2d:", "layouts.2d.ranks.1", "found 8, want one of the experiment's ranks"),
+        ("ranks: [1, 2, 4]\n", "ranks: [1, 2, 4, 32]\n", "1d:", "layouts.1d.sharding", "26 tables can't be split over the 32"),
         ("name: smoke", "name: smoker", "name", "name", "found 'smoker', want 'smoke'"),
         ("layouts: [1d, 2d]", "layouts: [1d, 3d]", "factorial", "analysis.factorial.layouts.1", "found '3d', want one of"),
         ("[1d.plain, 2d.scaled]", "[1d.plain, 2d.x]", "published:", "analysis.pairs.published.1", "found '2d.x'"),

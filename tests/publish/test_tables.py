@@ -69,7 +69,7 @@ def test_csv_and_parquet_agree_and_no_temporary_is_left(tmp_path: Path) -> None:
 
 def test_failed_run_is_a_row_with_its_reason(tmp_path: Path) -> None:
     runs = tables_of(tmp_path, at(AT, failed)).set_index(["ranks", "seed", "cell"])
-    assert (runs.loc[AT, "status"], runs.loc[AT, "lr"]) == ("failed", 0.05)
+    assert (runs.loc[AT, "status"], runs.loc[AT, "lr"]) == ("failed", 0.02)
     assert "not finite at step 7" in runs.loc[AT, "reason"]
     assert pd.isna(runs.loc[AT, "ne"])
     phases = pd.read_parquet(tmp_path / "phases.parquet")

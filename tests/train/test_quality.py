@@ -46,6 +46,6 @@ def test_synthetic_and_real_can_not_be_mixed_up(tmp_path: Path):
     real = load_experiment(EXPERIMENTS / "kaggle_sample.yaml")
     small = synthetic.dataset.model_copy(update={"train_samples": 4096, "eval_samples": 100})
     prepare(small, tmp_path / "criteo-kaggle")
-    with pytest.raises(RuntimeError, match="holds another data set than kaggle_sample asks for"):
+    with pytest.raises(RuntimeError, match="holds another data set than experiment kaggle_sample asks for"):
         train_block(real, 2, 0, tmp_path / "criteo-kaggle", tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -124,7 +124,7 @@ def cells_of(experiment: Experiment, ranks: int, seed: int) -> Iterator[Cell]:
 
 
 def blocks(experiment: Experiment) -> list[Block]:
-    """All blocks, seed by seed, so that an interrupted experiment has whole replications rather than whole rank counts."""
+    """All blocks of the experiment, seed by seed."""
     return [Block(experiment, ranks, seed) for seed in experiment.seeds for ranks in experiment.ranks]
 
 

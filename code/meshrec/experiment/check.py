@@ -35,6 +35,17 @@ def _meshes(experiment: Experiment) -> Iterator[Problem]:
                     f"{layout.replicas} replicas don't divide {ranks} ranks, so there is no mesh of them; choose a divisor "
                     f"or list the rank counts that the layout is for under layouts.{label}.ranks",
                 )
+            else:
+                yield from _too_many_shards(experiment, label, ranks // layout.replicas)
+
+
+def _too_many_shards(experiment: Experiment, label: str, shards: int) -> Iterator[Problem]:
+    """A rank of a group that would hold no rows has nothing to do in an exchange."""
+    rows = experiment.dataset.rows_of_tables
+    whole = experiment.layouts[label].sharding == "table-wise"
+    if shards > (len(rows) if whole else min(rows)):
+        limit = f"{len(rows)} tables" if whole else f"the smallest table's {min(rows)} rows"
+        yield ("layouts", label, "sharding"), f"{limit} can't be split over the {shards} ranks of a group; use more replicas"
 
 
 def _empty_blocks(experiment: Experiment) -> Iterator[Problem]:

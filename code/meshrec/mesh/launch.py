@@ -55,6 +55,8 @@ class _Rank:
 def launch(function: Callable[..., Any], ranks: int, *args: Any, timeout: float, collective_timeout: float = 60.0) -> list[Any]:
     """Run `function(*args)` on T ranks with torch.distributed set up, and return what each returned.
 
+    A script that calls this needs the usual `if __name__ == "__main__":`, since ranks import it.
+
     Args:
         function: importable by name; on a rank it sees `torch.distributed` initialised and one CPU thread.
         ranks: T.
