@@ -101,7 +101,7 @@ def column(store: Store, name: str, field: int) -> np.ndarray:
     return np.concatenate([getattr(part, name)[:, field] for part in (store.train, store.evaluation)])
 
 
-def refused(tmp_path: Path, lines: list[str] | bytes | Path, *patterns: str) -> None:
+def assert_refused(tmp_path: Path, lines: list[str] | bytes | Path, *patterns: str) -> None:
     """The text as a whole is an error, each pattern is in its message, and nothing is left behind."""
     with pytest.raises(DataError) as error:
         build(tmp_path, lines)

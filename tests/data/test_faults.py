@@ -7,7 +7,7 @@ import pytest
 
 from meshrec.data.prepare import prepare
 
-from .criteo_text import accepted, build, changed, column, dataset, good_lines, refused, rejected_lines
+from .criteo_text import accepted, assert_refused, build, changed, column, dataset, good_lines, rejected_lines
 
 C = 14
 """Index of field C1."""
@@ -27,7 +27,7 @@ def test_lost_trailing_tabs_reject_the_row_and_shift_nothing(tmp_path):
 
 def test_unlabelled_file_is_refused_by_name(tmp_path):
     unlabelled = [line.split("\t", 1)[1] for line in good_lines(3, missing=0)]
-    refused(tmp_path, unlabelled, "39 columns that look unlabelled (hex in column 14)")
+    assert_refused(tmp_path, unlabelled, "39 columns that look unlabelled (hex in column 14)")
 
 
 def test_unlabelled_rows_among_others_are_rejected(tmp_path):
@@ -74,20 +74,22 @@ def header(columns: int = 40) -> list[str]:
 
 def test_comma_separated_file_with_header_and_index_is_refused(tmp_path):
     rows = [f"{index},{line.replace(chr(9), ',')}" for index, line in enumerate(good_lines(3))]
-    refused(tmp_path, [",".join(header(41)), *rows], "commas", "header line", "41 columns; is the first an index?")
+    assert_refused(tmp_path, [",".join(header(41)), *rows], "commas", "header line", "41 columns; is the first an index?")
 
 
 def test_header_alone_is_refused(tmp_path):
-    refused(tmp_path, ["\t".join(header()), *good_lines(3)], "line 1", "header line")
+    assert_refused(tmp_path, ["\t".join(header()), *good_lines(3)], "line 1", "header line")
 
 
 def test_index_column_alone_is_refused(tmp_path):
-    refused(tmp_path, [f"{index}\t{line}" for index, line in enumerate(good_lines(3))], "41 columns; is the first an index?")
+    assert_refused(
+        tmp_path, [f"{index}\t{line}" for index, line in enumerate(good_lines(3))], "41 columns; is the first an index?"
+    )
 
 
 def test_windows_line_ends_with_header_and_commas_are_refused(tmp_path):
     text = "\r\n".join(line.replace("\t", ",") for line in ["\t".join(header()), *good_lines(3)])
-    refused(tmp_path, text.encode(), "commas", "header line")
+    assert_refused(tmp_path, text.encode(), "commas", "header line")
 
 
 def test_one_line_too_wide_is_a_bad_row_not_another_layout(tmp_path):
@@ -107,13 +109,13 @@ def test_integers_written_as_floats_are_rejected(tmp_path):
 @pytest.mark.parametrize("kept", [0.3, 0.999])
 def test_truncated_gzip_is_an_error_and_leaves_nothing(tmp_path, kept):
     data = gzip.compress("\n".join(good_lines(2000)).encode())
-    refused(tmp_path, data[: int(len(data) * kept)], "can't be read to its end", "rows.tsv")
+    assert_refused(tmp_path, data[: int(len(data) * kept)], "can't be read to its end", "rows.tsv")
 
 
 def test_damaged_gzip_is_an_error(tmp_path):
     data = bytearray(gzip.compress("\n".join(good_lines(2000)).encode()))
     data[len(data) // 2] ^= 0xFF
-    refused(tmp_path, bytes(data), "can't be read to its end")
+    assert_refused(tmp_path, bytes(data), "can't be read to its end")
 
 
 def test_chunk_with_an_empty_column_has_the_same_types(tmp_path, monkeypatch):
@@ -136,7 +138,7 @@ def test_labels_are_never_cast(tmp_path):
 
 
 def test_nothing_good_names_the_first_fault(tmp_path):
-    refused(
+    assert_refused(
         tmp_path,
         [changed(line, 0, "2") for line in good_lines(3)],
         "all 3 lines are rejected (label 3)",
@@ -146,7 +148,7 @@ def test_nothing_good_names_the_first_fault(tmp_path):
 
 @pytest.mark.parametrize("text", [b"", gzip.compress(b"")])
 def test_empty_file_is_an_error(tmp_path, text):
-    refused(tmp_path, text, "is empty")
+    assert_refused(tmp_path, text, "is empty")
 
 
 def test_blank_lines_are_rejected(tmp_path):
@@ -156,11 +158,11 @@ def test_blank_lines_are_rejected(tmp_path):
 
 
 def test_byte_order_mark_is_refused(tmp_path):
-    refused(tmp_path, b"\xef\xbb\xbf" + "\n".join(good_lines(3)).encode(), "byte-order mark")
+    assert_refused(tmp_path, b"\xef\xbb\xbf" + "\n".join(good_lines(3)).encode(), "byte-order mark")
 
 
 def test_endless_line_is_refused(tmp_path):
-    refused(tmp_path, b"0" * (3 << 20), "longer than")
+    assert_refused(tmp_path, b"0" * (3 << 20), "longer than")
 
 
 def test_variant_is_kept_apart(tmp_path):

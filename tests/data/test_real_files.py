@@ -10,7 +10,7 @@ import pytest
 from meshrec.data.parse import parse_lines
 from meshrec.data.prepare import prepare
 
-from .criteo_text import accepted, build, column, dataset, refused, rejected_lines
+from .criteo_text import accepted, assert_refused, build, column, dataset, rejected_lines
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_fault_file_counts(real, tmp_path, file, rows, rejected):
     ],
 )
 def test_fault_file_refused(real, tmp_path, file, patterns):
-    refused(tmp_path, real / file, *patterns)
+    assert_refused(tmp_path, real / file, *patterns)
 
 
 def test_real_rows_that_lost_their_tabs(real, tmp_path):
