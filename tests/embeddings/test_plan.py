@@ -7,7 +7,7 @@ from meshrec.embeddings.plan import Plan, PlanError, TableShard, make_plan
 ROWS = [7, 1000, 3, 64, 500, 500]
 
 
-@pytest.mark.parametrize(("owners", "sharding"), itertools.product([1, 2, 3], ["table-wise", "row-wise"]))
+@pytest.mark.parametrize(("owners", "sharding"), list(itertools.product([1, 2, 3], ["table-wise", "row-wise"])))
 def test_every_row_is_held_exactly_once(owners, sharding):
     plan = make_plan(ROWS, owners, sharding)
     held = [(shard.table, row) for shard in plan.shards for row in range(shard.start, shard.stop)]
