@@ -49,6 +49,28 @@ def test_the_kernel_computes_the_definition(name: str):
         np.testing.assert_allclose(tables.moments().numpy(), wanted.numpy(), rtol=2e-6)
 
 
+@pytest.mark.parametrize("name", ["sgd", "plain outside 0.01", "scaled inside 2"])
+def test_applying_summed_gradients_is_the_same_update(name: str):
+    """Rows of both shards, unequally many, against the definition; untouched rows stay."""
+    level = LEVELS[name]
+    optimizer = kernel_optimizer(level)
+    tables = ShardTables(
+        [TableShard(0, 0, 0, 12), TableShard(0, 2, 0, 3), TableShard(0, 3, 5, 14)], 8, optimizer, torch.device("cpu")
+    )
+    generator = torch.Generator().manual_seed(1)
+    tables.weights().copy_(torch.randn(24, 8, generator=generator))
+    weights, moments = tables.weights().double(), torch.zeros(24, dtype=torch.float64)
+    for rows in ([0, 3, 11, 15, 23], [1, 3, 4, 5, 6, 7, 12, 13, 14], [20]):
+        gradient = torch.randn(len(rows), 8, generator=generator)
+        tables.apply(torch.tensor(rows), gradient)
+        summed = torch.zeros(24, 8, dtype=torch.float64)
+        summed[rows] = gradient.double()
+        update(level.model_dump(), weights, moments, summed)
+    assert largest_difference([tables.weights().numpy()], [weights.numpy()]) < 3e-6
+    if optimizer.has_moments:
+        np.testing.assert_allclose(tables.moments().numpy(), (moments + optimizer.initial_moment).numpy(), rtol=2e-6)
+
+
 def test_lookup_sums_bags_and_leaves_empty_ones_at_zero():
     tables = ShardTables([TableShard(0, 0, 0, 4)], 4, KernelOptimizer("sgd", 0.1), torch.device("cpu"))
     tables.weights().copy_(torch.arange(16.0).view(4, 4))

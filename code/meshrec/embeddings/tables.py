@@ -30,6 +30,7 @@ class ShardTables:
         self.shards = shards
         self.dim = dim
         self._moments = optimizer.has_moments
+        self._first_rows = torch.tensor([0, *(shard.rows for shard in shards[:-1])], device=device).cumsum(0)
         self._module = SplitTableBatchedEmbeddingBagsCodegen(
             [(shard.rows, dim, place, compute) for shard in shards],
             optimizer=_CLASSES[optimizer.kind],
@@ -66,6 +67,24 @@ class ShardTables:
             [B, S·D] float32. Its backward updates the rows: `pooled.backward(gradient)`.
         """
         return cast(torch.Tensor, self._module(indices, offsets))
+
+    def apply(self, rows: torch.Tensor, gradients: torch.Tensor) -> None:
+        """Update distinct rows by their summed gradients: the update of `lookup`'s backward without a lookup's samples.
+
+        Args:
+            rows: [n] int64, ascending rows of the flat buffer.
+            gradients: [n, D] float32.
+        """
+        shard = torch.searchsorted(self._first_rows, rows, right=True) - 1
+        counts = torch.bincount(shard, minlength=len(self.shards))
+        bags = int(counts.max())
+        # The kernel wants equally many bags for each shard: bag j of a shard holds the shard's j-th row, or nothing.
+        filled = torch.arange(bags, device=rows.device) < counts[:, None]
+        offsets = torch.nn.functional.pad(filled.flatten().cumsum(0), (1, 0))
+        by_bag = gradients.new_zeros(len(self.shards), bags, self.dim)
+        by_bag[filled] = gradients
+        pooled = self.lookup(rows - self._first_rows[shard], offsets)
+        torch.autograd.backward(pooled, by_bag.transpose(0, 1).reshape(bags, -1))
 
     def live(self) -> dict[str, Any]:
         """What the kernel itself says it runs."""

@@ -151,12 +151,19 @@ class Layout(Strict):
     rank_order: RankOrder = "replicas-adjacent"
     """Whether a shard's M twins (paper's default) or a group's N shards sit on neighbouring ranks."""
     sharding: Sharding = "table-wise"
-    sync: Literal["weights"] = "weights"
-    """Twins average weights and second moments after the update (the paper's way)."""
+    sync: Literal["weights", "gradients"] = "weights"
+    """Twins average weights and second moments after the update (the paper's way), or exchange their gradients before it: the
+    exact control, in which 2D computes what 1D computes."""
     sync_every: Annotated[int, Field(ge=1)] = 1
     """K: steps between two averages."""
     ranks: Annotated[list[int], Field(min_length=1)] | None = None
     """Rank counts at which this layout is run; all of the experiment's when left out."""
+
+    @model_validator(mode="after")
+    def _gradients_every_step(self) -> Self:
+        if self.sync == "gradients" and self.sync_every != 1:
+            raise ValueError(f"sync_every is {self.sync_every}, want 1: twins that exchange gradients do so in every step")
+        return self
 
     def at(self, ranks: int) -> bool:
         """Whether the layout is run at this rank count."""

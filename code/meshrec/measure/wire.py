@@ -5,6 +5,7 @@ from each, an all-gather of s bytes a rank (n−1)·s, an all-to-all everything 
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 FLOAT_BYTES = 4
 ID_BYTES = 4
@@ -57,20 +58,24 @@ def dense_bytes(shape: StepShape) -> dict[str, float]:
     return {"dense_all_reduce": ring_all_reduce((shape.dense_parameters + 1) * FLOAT_BYTES, shape.ranks)}
 
 
-def sync_bytes(shape: StepShape, longest: int, union: int) -> dict[str, float]:
-    """Bytes of one average over the replicas, touched rows only.
+def sync_bytes(shape: StepShape, sync: Literal["weights", "gradients"], longest: int, union: int) -> dict[str, float]:
+    """Bytes of one synchronisation of the replicas, touched rows only.
 
     Args:
         shape: sizes of the step.
+        sync: rows with their moments are averaged, or gradients gathered.
         longest: largest number of rows that one of the M twins touched since the last average.
         union: rows that any of them touched.
     """
-    row = (shape.dim + (1 if shape.moments else 0)) * FLOAT_BYTES
-    return {
+    foreign_rows = (shape.replicas - 1) * longest
+    agreed = {
         "sync_counts": ring_all_reduce(COUNT_BYTES, shape.replicas),
-        "sync_rows": float((shape.replicas - 1) * longest * ID_BYTES),
-        "sync_average": ring_all_reduce(union * row, shape.replicas),
+        "sync_rows": float(foreign_rows * ID_BYTES),
     }
+    if sync == "gradients":
+        return agreed | {"sync_gradients": float(foreign_rows * shape.dim * FLOAT_BYTES)}
+    row = (shape.dim + (1 if shape.moments else 0)) * FLOAT_BYTES
+    return agreed | {"sync_average": ring_all_reduce(union * row, shape.replicas)}
 
 
 def ring_all_reduce(total_bytes: float, ranks: int) -> float:

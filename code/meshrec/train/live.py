@@ -43,6 +43,7 @@ def expected_live(cell: Cell, rank: int) -> dict[str, Any]:
         "replica_group": next(group for group in layout.replica_groups() if rank in group),
         "replicas": level.replicas,
         "shards": cell.shards,
+        "sync": level.sync if level.replicas > 1 else None,
         "sync_every": level.sync_every if level.replicas > 1 else None,
         "dense_optimizer": {"sgd": "SGD", "adagrad": "Adagrad"}[dense.kind],
         "dense_lr": dense.lr,

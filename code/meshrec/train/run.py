@@ -167,8 +167,9 @@ def _check_finite(losses: torch.Tensor, step: int) -> None:
 def _analytic_traffic(trainer: Trainer, steps: int) -> dict[str, float]:
     shape = trainer.shape()
     by_name = exchange_bytes(shape) | dense_bytes(shape)
-    for size in trainer.embeddings.replicas.sizes:
-        for name, sent in sync_bytes(shape, size.longest, size.union).items():
+    sync = trainer.cell.layout_level.sync
+    for size in trainer.embeddings.sync_sizes:
+        for name, sent in sync_bytes(shape, sync, size.longest, size.union).items():
             by_name[name] = by_name.get(name, 0.0) + sent / steps
     return by_name
 
@@ -185,7 +186,7 @@ def _memory(trainer: Trainer) -> dict[str, int]:
         "embedding_activations": trainer.held.embedding_activations,
         "embedding_gradients": trainer.held.embedding_gradients,
         "exchange_buffers": trainer.embeddings.exchange.buffer_bytes,
-        "sync_buffers": trainer.embeddings.replicas.buffer_bytes,
+        "sync_buffers": trainer.embeddings.sync_buffer_bytes,
     }
     peak = peak_rss_bytes()
     return measured if peak is None else measured | {"peak_rss": peak}

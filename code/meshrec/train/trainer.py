@@ -47,7 +47,7 @@ class Trainer:
         self.ledger = Ledger()
         collectives = Collectives(self.mesh, self.ledger)
         optimizer = kernel_optimizer(cell.optimizer_level)
-        self.embeddings = ShardedEmbeddings(plan, dim, optimizer, layout.sync_every, collectives)
+        self.embeddings = ShardedEmbeddings(plan, dim, optimizer, layout, collectives)
         self.embeddings.initialise(initial_rows(cell.seed, rows, dim))
         self.model = initial_model(cell.seed, experiment.model).to(self.mesh.device)
         self.dense = ReplicatedDense(self.model, experiment.training.dense_optimizer, collectives)
@@ -71,8 +71,10 @@ class Trainer:
         assert vectors.grad is not None
         with clock.phase("gradient_exchange"):
             gradients = embeddings.gradient_exchange(vectors.grad)
+        with clock.phase("replica_sync"):
+            merged = embeddings.merge_twins(gradients)
         with clock.phase("update"):
-            embeddings.update(gradients)
+            embeddings.update(merged)
         with clock.phase("dense_all_reduce"):
             global_loss = dense.all_reduce(loss.detach())
         with clock.phase("dense_update"):
