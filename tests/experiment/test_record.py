@@ -17,6 +17,7 @@ def record():
         factors={"layout": "1d"},
         settings={"lr": 0.05},
         settings_hash="0" * 16,
+        analysis_hash="1" * 16,
         hashes=Hashes(init="a", order="b", plan="c", data="d"),
         environment={"torch": "2.13.0"},
         started_at="2026-01-01T00:00:00Z",

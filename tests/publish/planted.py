@@ -70,6 +70,7 @@ class Planted:
             factors=cell.factors,
             settings=cell.settings,
             settings_hash=cell.settings_hash,
+            analysis_hash=cell.analysis_hash,
             hashes=Hashes(init=f"init{cell.seed}", order=f"order{cell.seed}", plan=f"plan{cell.shards}", data="d" * 64),
             metrics=_metrics(cell, float(ne), float(speed)),
             phases={name: _phase(share * cell.global_batch / speed) for name, share in (("lookup", 0.6), ("update", 0.3))},

@@ -69,6 +69,11 @@ class Cell:
         return hash_of(self.settings)
 
     @property
+    def analysis_hash(self) -> str:
+        """Short hash of the margins, comparisons and family that were in the file when the cell was run."""
+        return hash_of(self.experiment.analysis.model_dump(mode="json"))
+
+    @property
     def factors(self) -> dict[str, Any]:
         """Levels of all factors, flat, as records and tables have them; None where a factor has no effect."""
         optimizer = self.optimizer_level

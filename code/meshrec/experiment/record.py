@@ -100,6 +100,8 @@ class RunRecord(Closed):
     """Labels and levels of the factors: layout, replicas, rank_order, sharding, sync, sync_every, optimizer, kind, lr, …"""
     settings: dict[str, Any]
     settings_hash: str
+    analysis_hash: str
+    """Of the experiment file's analysis section (margins, family) when the run was made."""
     hashes: Hashes | None = None
     live: dict[str, Any] | None = None
     """Read off the wrapped objects, never from the settings: mesh, optimizer class, learning rate, ε, c."""

@@ -124,6 +124,7 @@ def identity(cell: Cell, store: Store) -> dict[str, Any]:
         "factors": cell.factors,
         "settings": cell.settings,
         "settings_hash": cell.settings_hash,
+        "analysis_hash": cell.analysis_hash,
         "data": {
             "kind": manifest.kind,
             "name": manifest.name,
