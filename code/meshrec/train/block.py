@@ -10,6 +10,7 @@ from meshrec.experiment.cells import Block, Cell
 from meshrec.experiment.record import RecordError, RunRecord, read_record, write_json, write_record
 from meshrec.experiment.schema import Experiment
 from meshrec.measure.environment import environment
+from meshrec.mesh.device import device_of
 from meshrec.mesh.launch import RankError, launch
 from meshrec.train.run import failed_record
 from meshrec.train.worker import RUNNING, Work, work_off
@@ -68,7 +69,7 @@ def train_block(experiment: Experiment, ranks: int, seed: int, store: Path, out:
 
 
 def is_recorded(cell: Cell, store: Store, out: Path) -> bool:
-    """Whether the cell has a finished record of the same settings and data; a damaged one is run again, with a warning."""
+    """Whether the cell has a finished record of the same settings, data and device; a damaged one is run again."""
     path = out / f"{cell.name}.json"
     if not path.exists():
         return False
@@ -78,7 +79,8 @@ def is_recorded(cell: Cell, store: Store, out: Path) -> bool:
         log.warning("%s", error)
         return False
     same_data = record.hashes is not None and record.hashes.data == store.manifest.data_hash
-    return record.status == "ok" and record.settings_hash == cell.settings_hash and same_data
+    same_device = record.environment.get("device") == device_of(0, cell.ranks).type
+    return record.status == "ok" and record.settings_hash == cell.settings_hash and same_data and same_device
 
 
 def _block(experiment: Experiment, ranks: int, seed: int) -> Block:
