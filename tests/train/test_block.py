@@ -44,10 +44,14 @@ def test_only_missing_damaged_and_foreign_records_are_run_again(
     (finished / "2d.plain.strong.json").write_text('{"schema_version": 1, "experi')
     foreign = json.loads((finished / "2d.scaled.strong.json").read_text())
     write_json(finished / "2d.scaled.strong.json", foreign | {"settings_hash": "0"})
+    elsewhere = json.loads((finished / "1d-rows.plain.strong.json").read_text())
+    write_json(
+        finished / "1d-rows.plain.strong.json", elsewhere | {"environment": elsewhere["environment"] | {"device": "other"}}
+    )
     with caplog.at_level(logging.WARNING):
         assert train_block(experiment, 2, 0, store, finished) == 0
     after = stamps(finished)
-    again = {"1d.plain.strong.json", "2d.plain.strong.json", "2d.scaled.strong.json"}
+    again = {"1d.plain.strong.json", "2d.plain.strong.json", "2d.scaled.strong.json", "1d-rows.plain.strong.json"}
     assert {name for name in after if after[name] != before.get(name)} == again
     assert "2d.plain.strong.json" in caplog.text
 

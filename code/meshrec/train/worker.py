@@ -38,9 +38,9 @@ RUNNING = ".running"
 def work_off(work: Work) -> None:
     """Run the cells and write their records. A cell that diverges is a failed record; any other error ends the launch."""
     rank = dist.get_rank()
-    logging.basicConfig(
-        level=work.log_level if rank == 0 else logging.ERROR, format="%(asctime)s rank 0 %(levelname)s %(message)s", force=True
-    )
+    # the libraries' own chatter starts at WARNING: fbgemm alone prints all arguments of every table it makes
+    logging.basicConfig(level=logging.WARNING, format=f"%(asctime)s rank {rank} %(levelname)s %(message)s", force=True)
+    logging.getLogger("meshrec").setLevel(work.log_level if rank == 0 else logging.ERROR)
     store = open_store(work.store)
     meshes = MeshPool(device_of(rank, dist.get_world_size()), timedelta(seconds=work.collective_timeout))
     for cell in work.cells:
