@@ -45,9 +45,8 @@ def test_only_missing_damaged_and_foreign_records_are_run_again(
     foreign = json.loads((finished / "2d.scaled.strong.json").read_text())
     write_json(finished / "2d.scaled.strong.json", foreign | {"settings_hash": "0"})
     elsewhere = json.loads((finished / "1d-rows.plain.strong.json").read_text())
-    write_json(
-        finished / "1d-rows.plain.strong.json", elsewhere | {"environment": elsewhere["environment"] | {"device": "other"}}
-    )
+    elsewhere["environment"]["device"] = "another"
+    write_json(finished / "1d-rows.plain.strong.json", elsewhere)
     with caplog.at_level(logging.WARNING):
         assert train_block(experiment, 2, 0, store, finished) == 0
     after = stamps(finished)
