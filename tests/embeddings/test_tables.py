@@ -1,12 +1,12 @@
-"""fbgemm's kernels against the definition in float64, over several steps with repeated rows."""
+"""Every kernel against the definition in float64, over several steps with repeated rows."""
 
 import numpy as np
 import pytest
 import torch
 
 from meshrec.embeddings.adagrad import KernelOptimizer, kernel_optimizer
+from meshrec.embeddings.kernels import FbgemmTables, ShardTables, TorchTables
 from meshrec.embeddings.plan import TableShard
-from meshrec.embeddings.tables import ShardTables
 from meshrec.experiment.schema import MomentScaledRowwiseAdagrad, RowwiseAdagrad, Sgd
 from support.reference import largest_difference, update
 
@@ -27,11 +27,16 @@ LEVELS = {
 }
 
 
+@pytest.fixture(params=[FbgemmTables, TorchTables])
+def kernel(request: pytest.FixtureRequest) -> type[ShardTables]:
+    return request.param
+
+
 @pytest.mark.parametrize("name", LEVELS)
-def test_the_kernel_computes_the_definition(name: str):
+def test_the_kernel_computes_the_definition(kernel: type[ShardTables], name: str):
     level = LEVELS[name]
     optimizer = kernel_optimizer(level)
-    tables = ShardTables([TableShard(0, 0, 0, 12), TableShard(0, 3, 5, 14)], 8, optimizer, torch.device("cpu"))
+    tables = kernel([TableShard(0, 0, 0, 12), TableShard(0, 3, 5, 14)], 8, optimizer, torch.device("cpu"))
     generator = torch.Generator().manual_seed(0)
     tables.weights().copy_(torch.randn(21, 8, generator=generator))
     weights, moments = tables.weights().double(), torch.zeros(21, dtype=torch.float64)
@@ -50,11 +55,11 @@ def test_the_kernel_computes_the_definition(name: str):
 
 
 @pytest.mark.parametrize("name", ["sgd", "plain outside 0.01", "scaled inside 2"])
-def test_applying_summed_gradients_is_the_same_update(name: str):
+def test_applying_summed_gradients_is_the_same_update(kernel: type[ShardTables], name: str):
     """Rows of both shards, unequally many, against the definition; untouched rows stay."""
     level = LEVELS[name]
     optimizer = kernel_optimizer(level)
-    tables = ShardTables(
+    tables = kernel(
         [TableShard(0, 0, 0, 12), TableShard(0, 2, 0, 3), TableShard(0, 3, 5, 14)], 8, optimizer, torch.device("cpu")
     )
     generator = torch.Generator().manual_seed(1)
@@ -71,15 +76,15 @@ def test_applying_summed_gradients_is_the_same_update(name: str):
         np.testing.assert_allclose(tables.moments().numpy(), (moments + optimizer.initial_moment).numpy(), rtol=2e-6)
 
 
-def test_lookup_sums_bags_and_leaves_empty_ones_at_zero():
-    tables = ShardTables([TableShard(0, 0, 0, 4)], 4, KernelOptimizer("sgd", 0.1), torch.device("cpu"))
+def test_lookup_sums_bags_and_leaves_empty_ones_at_zero(kernel: type[ShardTables]):
+    tables = kernel([TableShard(0, 0, 0, 4)], 4, KernelOptimizer("sgd", 0.1), torch.device("cpu"))
     tables.weights().copy_(torch.arange(16.0).view(4, 4))
     pooled = tables.lookup(torch.tensor([1, 3, 2]), torch.tensor([0, 2, 2, 3]))
     np.testing.assert_array_equal(pooled.detach().numpy(), [[16, 18, 20, 22], [0, 0, 0, 0], [8, 9, 10, 11]])
 
 
 def test_live_reads_the_kernel_and_not_its_settings():
-    tables = ShardTables([TableShard(0, 0, 0, 4)], 4, KernelOptimizer("rowwise_adagrad", 0.25, 0.5, 2.0), torch.device("cpu"))
+    tables = FbgemmTables([TableShard(0, 0, 0, 4)], 4, KernelOptimizer("rowwise_adagrad", 0.25, 0.5, 2.0), torch.device("cpu"))
     assert tables.live() | {"optimizer": "EXACT_ROWWISE_ADAGRAD", "lr": 0.25, "eps": 0.5, "device": "cpu"} == tables.live()
     assert tables.moments().tolist() == [2.0] * 4
     tables._module.learning_rate_tensor.fill_(0.125)

@@ -8,7 +8,7 @@ from typing import Any
 import torch.distributed as dist
 
 from meshrec.embeddings.adagrad import KernelOptimizer
-from meshrec.embeddings.tables import ShardTables
+from meshrec.embeddings.kernels import FbgemmTables
 from meshrec.experiment import Experiment
 from meshrec.train import block, worker
 from meshrec.train.trainer import Trainer
@@ -48,12 +48,12 @@ def raise_in_a_cell() -> None:
 
 
 def swap_the_optimizer() -> None:
-    original = ShardTables.__init__
+    original = FbgemmTables.__init__
 
-    def swapped(self: ShardTables, shards: Any, dim: int, optimizer: KernelOptimizer, device: Any) -> None:
+    def swapped(self: FbgemmTables, shards: Any, dim: int, optimizer: KernelOptimizer, device: Any) -> None:
         original(self, shards, dim, KernelOptimizer("sgd", optimizer.lr), device)
 
-    ShardTables.__init__ = swapped  # type: ignore[method-assign]
+    FbgemmTables.__init__ = swapped  # type: ignore[method-assign]
 
 
 def halve_the_learning_rate() -> None:

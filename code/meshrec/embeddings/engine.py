@@ -8,10 +8,11 @@ import torch
 
 from meshrec.embeddings.adagrad import KernelOptimizer
 from meshrec.embeddings.exchange import Exchange
+from meshrec.embeddings.kernels import make_tables
 from meshrec.embeddings.plan import Plan
-from meshrec.embeddings.replicate import ReplicaAverage, RowGradients, SyncSize, TwinGradients, sum_by_row
-from meshrec.embeddings.tables import ShardTables
-from meshrec.experiment.schema import Layout
+from meshrec.embeddings.replicate import ReplicaAverage, SyncSize, TwinGradients
+from meshrec.embeddings.rows import RowGradients, sum_by_row
+from meshrec.experiment.schema import Kernel, Layout
 from meshrec.mesh.collectives import Collectives
 
 InitialRows = Callable[[int, int, int], torch.Tensor]
@@ -37,7 +38,9 @@ class ShardedEmbeddings:
     `synchronise`.
     """
 
-    def __init__(self, plan: Plan, dim: int, optimizer: KernelOptimizer, layout: Layout, collectives: Collectives) -> None:
+    def __init__(
+        self, plan: Plan, dim: int, optimizer: KernelOptimizer, layout: Layout, kernel: Kernel, collectives: Collectives
+    ) -> None:
         """Allocate this rank's shards.
 
         Args:
@@ -45,12 +48,13 @@ class ShardedEmbeddings:
             dim: D.
             optimizer: kernel parameters.
             layout: how twins are kept together, and after how many steps.
+            kernel: what holds, looks up and updates the rows.
             collectives: of the mesh that the engine runs on.
         """
         mesh = collectives.mesh
         self.plan = plan
         self.shards = plan.of(mesh.shard)
-        self.tables = ShardTables(self.shards, dim, optimizer, mesh.device)
+        self.tables = make_tables(kernel, self.shards, dim, optimizer, mesh.device)
         self.exchange = Exchange(plan, mesh.shard, dim, collectives)
         self.average = ReplicaAverage(self.tables, collectives) if layout.replicas > 1 and layout.sync == "weights" else None
         self.twins = TwinGradients(dim, collectives) if layout.replicas > 1 and layout.sync == "gradients" else None
@@ -62,7 +66,6 @@ class ShardedEmbeddings:
         self._starts = torch.tensor([shard.start for shard in self.shards], dtype=torch.int32, device=mesh.device)[:, None]
         self._rows = torch.tensor(rows, dtype=torch.int32, device=mesh.device)[:, None]
         self._whole = all(shard.rows == plan.table_rows[shard.table] for shard in self.shards)
-        self._first_rows = torch.tensor([sum(rows[:index]) for index in range(len(rows))], device=mesh.device)[:, None]
 
     def initialise(self, initial_rows: InitialRows) -> None:
         """Write the initial weights."""
@@ -151,7 +154,7 @@ class ShardedEmbeddings:
 
     def _flat_rows(self, looked_up: "LookedUp") -> torch.Tensor:
         """Rows of the flat buffer [n] int64 that a lookup read, shard by shard, with repeats."""
-        rows = looked_up.local + self._first_rows
+        rows = looked_up.local + self.tables.first_rows[:, None]
         return rows.view(-1) if looked_up.held is None else rows[looked_up.held]
 
     def live(self) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
-from meshrec.embeddings.tables import ShardTables
+from meshrec.embeddings.kernels import ShardTables
+from meshrec.embeddings.rows import RowGradients, sum_by_row
 from meshrec.mesh.collectives import Collectives
 
 
@@ -23,16 +24,6 @@ class SyncSize:
     """Largest number of rows that one twin touched."""
     union: int
     """Rows that any twin touched."""
-
-
-@dataclass(frozen=True)
-class RowGradients:
-    """Summed gradients of distinct rows."""
-
-    rows: torch.Tensor
-    """[n] int64, ascending rows of the flat buffer."""
-    gradients: torch.Tensor
-    """[n, D] float32."""
 
 
 class TwinRows:
@@ -130,9 +121,3 @@ class TwinGradients:
     def buffer_bytes(self) -> int:
         """Bytes of the largest merge's buffers: padded rows and gradients of all twins."""
         return max((4 * (1 + self._dim) * self._twin_rows.twins * size.longest for size in self.sizes), default=0)
-
-
-def sum_by_row(rows: torch.Tensor, gradients: torch.Tensor) -> RowGradients:
-    """Sum gradients [n, D] of equal rows [n]."""
-    distinct, place = torch.unique(rows, return_inverse=True)
-    return RowGradients(distinct, gradients.new_zeros(distinct.numel(), gradients.shape[1]).index_add_(0, place, gradients))

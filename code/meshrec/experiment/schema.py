@@ -110,10 +110,15 @@ class DenseOptimizer(Strict):
     lr: Annotated[float, Field(gt=0)] = 0.02
 
 
+Kernel = Literal["fbgemm", "torch"]
+
+
 class Training(Strict):
     """What all cells share: one pass over the data, then evaluation on the whole evaluation set."""
 
     dense_optimizer: DenseOptimizer = DenseOptimizer()
+    kernel: Kernel = "fbgemm"
+    """What looks up and updates embedding rows: fbgemm's kernels, or the reference in plain PyTorch."""
     eval_batch: Annotated[int, Field(ge=1)] = 8192
     """Samples in one evaluation step over all ranks. Memory only: the metrics don't depend on it."""
     warmup_steps: Annotated[int, Field(ge=0)] = 5

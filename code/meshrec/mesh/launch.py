@@ -21,7 +21,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-PRELOAD = ["meshrec.embeddings.tables"]
+PRELOAD = ["meshrec.embeddings.kernels"]
 """Imports torch and fbgemm in the fork server."""
 
 GRACE_SECONDS = 5.0

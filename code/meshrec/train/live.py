@@ -8,6 +8,11 @@ from meshrec.experiment.cells import Cell
 from meshrec.experiment.schema import MomentScaledRowwiseAdagrad
 from meshrec.mesh.layout import MeshLayout
 
+_KERNELS = {
+    "fbgemm": "fbgemm_gpu.SplitTableBatchedEmbeddingBagsCodegen",
+    "torch": "meshrec.embeddings.kernels.reference.TorchTables",
+}
+
 
 class LiveMismatch(RuntimeError):
     """The live objects are not what the cell asks for. The message names each difference."""
@@ -35,6 +40,7 @@ def expected_live(cell: Cell, rank: int) -> dict[str, Any]:
     layout = MeshLayout(cell.ranks, level.replicas, level.rank_order)
     dense = cell.experiment.training.dense_optimizer
     return {
+        "kernel": _KERNELS[cell.experiment.training.kernel],
         "optimizer": {"sgd": "EXACT_SGD", "rowwise_adagrad": "EXACT_ROWWISE_ADAGRAD"}[optimizer.kind],
         "lr": optimizer.lr,
         # SGD's kernel has an ε of its own that it never uses

@@ -47,7 +47,7 @@ class Trainer:
         self.ledger = Ledger()
         collectives = Collectives(self.mesh, self.ledger)
         optimizer = kernel_optimizer(cell.optimizer_level)
-        self.embeddings = ShardedEmbeddings(plan, dim, optimizer, layout, collectives)
+        self.embeddings = ShardedEmbeddings(plan, dim, optimizer, layout, experiment.training.kernel, collectives)
         self.embeddings.initialise(initial_rows(cell.seed, rows, dim))
         self.model = initial_model(cell.seed, experiment.model).to(self.mesh.device)
         self.dense = ReplicatedDense(self.model, experiment.training.dense_optimizer, collectives)

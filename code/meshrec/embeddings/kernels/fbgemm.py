@@ -1,4 +1,4 @@
-"""The table shards of one rank: fbgemm's table-batched embeddings with the update fused into the backward."""
+"""fbgemm's table-batched embeddings, with the update fused into the backward."""
 
 from typing import Any, Literal, cast
 
@@ -9,6 +9,7 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode
 from fbgemm_gpu.split_table_batched_embeddings_ops_training import ComputeDevice, SplitTableBatchedEmbeddingBagsCodegen
 
 from meshrec.embeddings.adagrad import KernelOptimizer
+from meshrec.embeddings.kernels.tables import ShardTables
 from meshrec.embeddings.plan import TableShard
 
 _CLASSES: dict[Literal["sgd", "rowwise_adagrad"], EmbOptimType] = {
@@ -17,20 +18,14 @@ _CLASSES: dict[Literal["sgd", "rowwise_adagrad"], EmbOptimType] = {
 }
 
 
-class ShardTables:
-    """Rows of one rank's shards in one flat buffer: shard by shard, in the plan's order.
-
-    Weights start as they come from the allocator: write them before use.
-    """
+class FbgemmTables(ShardTables):
+    """Shards in one table-batched embedding module. Weights start as they come from the allocator: write them before use."""
 
     def __init__(self, shards: list[TableShard], dim: int, optimizer: KernelOptimizer, device: torch.device) -> None:
+        super().__init__(shards, dim, optimizer, device)
         on_gpu = device.type == "cuda"
         place = EmbeddingLocation.DEVICE if on_gpu else EmbeddingLocation.HOST
         compute = ComputeDevice.CUDA if on_gpu else ComputeDevice.CPU
-        self.shards = shards
-        self.dim = dim
-        self._moments = optimizer.has_moments
-        self._first_rows = torch.tensor([0, *(shard.rows for shard in shards[:-1])], device=device).cumsum(0)
         self._module = SplitTableBatchedEmbeddingBagsCodegen(
             [(shard.rows, dim, place, compute) for shard in shards],
             optimizer=_CLASSES[optimizer.kind],
@@ -42,40 +37,23 @@ class ShardTables:
             device=device,
         )
         self._place: Literal["dev", "host"] = "dev" if on_gpu else "host"
-        if self._moments:
+        if self.has_moments:
             self.moments().fill_(optimizer.initial_moment)
 
     def weights(self) -> torch.Tensor:
-        """[rows, D] float32: the live weights of all shards, one below the other."""
         flat = cast(torch.Tensor, getattr(self._module, f"weights_{self._place}"))
         return flat.detach().view(-1, self.dim)
 
     def moments(self) -> torch.Tensor:
-        """[rows] float32: the live second moments; of SGD, which has none, an empty tensor."""
-        if not self._moments:
+        if not self.has_moments:
             return torch.empty(0)
         return cast(torch.Tensor, getattr(self._module, f"momentum1_{self._place}")).detach().view(-1)
 
     def lookup(self, indices: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-        """Sum the rows of every bag.
-
-        Args:
-            indices: [total] int64 rows within their shard, shard-major.
-            offsets: [S·B + 1] int64, where each of the B bags of each of the S shards begins.
-
-        Returns:
-            [B, S·D] float32. Its backward updates the rows: `pooled.backward(gradient)`.
-        """
         return cast(torch.Tensor, self._module(indices, offsets))
 
     def apply(self, rows: torch.Tensor, gradients: torch.Tensor) -> None:
-        """Update distinct rows by their summed gradients: the update of `lookup`'s backward without a lookup's samples.
-
-        Args:
-            rows: [n] int64, ascending rows of the flat buffer.
-            gradients: [n, D] float32.
-        """
-        shard = torch.searchsorted(self._first_rows, rows, right=True) - 1
+        shard = torch.searchsorted(self.first_rows, rows, right=True) - 1
         counts = torch.bincount(shard, minlength=len(self.shards))
         bags = int(counts.max())
         # The kernel wants equally many bags for each shard: bag j of a shard holds the shard's j-th row, or nothing.
@@ -83,11 +61,10 @@ class ShardTables:
         offsets = torch.nn.functional.pad(filled.flatten().cumsum(0), (1, 0))
         by_bag = gradients.new_zeros(len(self.shards), bags, self.dim)
         by_bag[filled] = gradients
-        pooled = self.lookup(rows - self._first_rows[shard], offsets)
+        pooled = self.lookup(rows - self.first_rows[shard], offsets)
         torch.autograd.backward(pooled, by_bag.transpose(0, 1).reshape(bags, -1))
 
     def live(self) -> dict[str, Any]:
-        """What the kernel itself says it runs."""
         arguments = self._module.optimizer_args
         learning_rate = getattr(self._module, "learning_rate_tensor", None)
         return {
