@@ -1,6 +1,7 @@
 """The engine computes the same with every kernel."""
 
 import pytest
+
 from support.experiments import OPTIMIZERS, random_batches, small_cell
 from support.ranks import train_on_ranks
 from support.reference import largest_difference
