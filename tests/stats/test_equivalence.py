@@ -57,7 +57,7 @@ def test_edges() -> None:
         (3, 0.001, 0.9, 0.2, "different"),  # found in spite of low power
         (3, 0.2, 0.3, 0.2, "too few seeds"),
         (12, 0.2, 0.3, 0.85, "inconclusive"),
-        (3, 0.2, None, None, "inconclusive"),
+        (3, 0.2, None, None, "no margin"),
         (3, 0.01, None, None, "different"),
         (12, 0.05, 0.05, 0.8, "inconclusive"),  # neither bound is reached
     ],

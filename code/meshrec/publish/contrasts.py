@@ -1,4 +1,4 @@
-"""Runs → contrasts: each comparison fixed in the experiment file, on every metric, at every rank count and scaling."""
+"""Runs → contrasts: each comparison named in the experiment file, on every metric, at every rank count and scaling."""
 
 import logging
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ import pandas as pd
 from meshrec.experiment import Experiment
 from meshrec.experiment.schema import Metric
 from meshrec.publish.files import read_table, write_csv
+from meshrec.publish.provenance import changed_runs
 from meshrec.stats import (
     Weights,
     adjust,
@@ -31,6 +32,9 @@ log = logging.getLogger(__name__)
 METRICS: tuple[Metric, ...] = get_args(Metric)
 LOG_METRICS = ("samples_per_second",)
 """Compared as natural logarithms of ratios, margin included: 1D → 2D and 2D → 1D are then the same distance."""
+REDUNDANT = ("logloss",)
+"""On one data set logloss is NE times a constant: the same test again. It is estimated, but neither in the exploratory family,
+which it would enlarge, nor given a verdict, unless the experiment file lists it as confirmatory."""
 
 COLUMNS = [
     *("comparison", "metric", "ranks", "scaling", "n", "estimate", "ci_low", "ci_high", "p", "p_adjusted", "p_holm", "d_z"),
@@ -45,7 +49,9 @@ def write_contrasts(experiment: Experiment, results: Path) -> None:
     unit, for samples_per_second natural logarithms of ratios. `p_adjusted` is Holm's in the confirmatory family (then also
     `p_holm`), else Benjamini–Hochberg's over all exploratory rows. `power` is that of the paired t to detect a true
     difference of the margin at the spread observed, `power_tost` that of the equivalence test at no true difference,
-    `n_needed` the seeds at which both reach 80 %. `note` names the seeds that dropped out and why.
+    `n_needed` the seeds at which both reach 80 %. `note` names the seeds that dropped out and why. Logloss has neither
+    `p_adjusted` nor `verdict`, see `REDUNDANT`. `confirmatory` is False everywhere if the analysis section isn't the one that
+    the finished runs were made under.
 
     Raises:
         ResultsError: `runs.parquet` isn't there.
@@ -59,13 +65,17 @@ def contrasts(experiment: Experiment, runs: pd.DataFrame) -> pd.DataFrame:
     """The table that `write_contrasts` writes, from the `runs` table."""
     analysis = experiment.analysis
     alpha = 1 - analysis.confidence
-    announced = {(entry.comparison, entry.metric) for entry in analysis.confirmatory}
+    changed, _ = changed_runs(experiment, runs)
+    announced = {(entry.comparison, entry.metric) for entry in analysis.confirmatory if not changed}
     rows = [row | {"confirmatory": (row["comparison"], row["metric"]) in announced} for row in _rows(experiment, runs)]
     table = pd.DataFrame(rows, columns=[column for column in COLUMNS if column not in ("p_adjusted", "p_holm", "verdict")])
     confirmatory = table["confirmatory"].to_numpy(dtype=bool)
-    table["p_adjusted"] = adjust(table["p"].to_numpy(dtype=float), confirmatory)
+    tested = confirmatory | ~table["metric"].isin(REDUNDANT).to_numpy(dtype=bool)
+    table["p_adjusted"] = np.nan
+    table.loc[tested, "p_adjusted"] = adjust(table.loc[tested, "p"].to_numpy(dtype=float), confirmatory[tested])
     table["p_holm"] = table["p_adjusted"].where(confirmatory)
-    table["verdict"] = [_verdict(row, alpha) for row in table.to_dict("records")]
+    judged = zip(table.to_dict("records"), tested, strict=True)
+    table["verdict"] = [_verdict(row, alpha) if is_tested else None for row, is_tested in judged]
     return table[COLUMNS]
 
 

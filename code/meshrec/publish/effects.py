@@ -1,4 +1,4 @@
-"""The 2 × 2 effect figure: one row per rank count, left what was measured, right what layout and optimizer each changed."""
+"""The 2 × 2 effect figure: one row per rank count, left what was measured, right what layout, optimizer and pairs changed."""
 
 import math
 import textwrap
@@ -15,10 +15,13 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
 from meshrec.experiment import Experiment
-from meshrec.publish.style import BAND, FAINT, INK, OTHER, REFERENCE, WIDTH_INCHES
+from meshrec.publish.captions import caption, margin_of
+from meshrec.publish.style import BAND, FAINT, INK, NARROW_INCHES, OTHER, REFERENCE, WIDTH_INCHES
+from meshrec.publish.wording import number
 
 LABELS = {"ne": "NE", "samples_per_second": "samples/s"}
-ROW_INCHES, HEAD_INCHES, FOOT_INCHES = 1.4, 0.3, 0.98
+HEAD_INCHES, CAPTION_LINE_INCHES, PLACE_INCHES = 0.17, 0.118, 0.35
+"""Height of a line of the legend, of a line of the caption, and of an estimate."""
 EFFECTS = ("layout", "optimizer", "interaction")
 
 
@@ -32,7 +35,9 @@ class Panel:
     runs: pd.DataFrame
     """Finished runs of the 2 × 2: layout, optimizer, seed and the metric."""
     contrasts: pd.DataFrame
-    """Rows of `contrasts.csv`, at most one for each of `EFFECTS`; in log units for samples/s."""
+    """Rows of `contrasts.csv`, at most one for each of `EFFECTS` and of the pairs; in log units for samples/s."""
+    optimum: float | None = None
+    """Best reachable value of the metric, where it is known."""
 
     def mean(self, layout: str, optimizer: str) -> float:
         """Mean over seeds of one cell: harmonic for rates. NaN without runs."""
@@ -46,7 +51,7 @@ class Panel:
         return self.runs[(self.runs["layout"] == layout) & (self.runs["optimizer"] == optimizer)]
 
     def table(self) -> pd.DataFrame:
-        """All that the row shows, long: kind is `run`, `mean` or `contrast`."""
+        """All that the row shows, long: kind is `run`, `mean`, `contrast` or `optimum`."""
         runs = self.runs.rename(columns={self.metric: "value"}).assign(kind="run")
         cells = self.runs[["layout", "optimizer"]].drop_duplicates()
         means = cells.assign(kind="mean", value=[self.mean(*cell) for cell in cells.itertuples(index=False)])
@@ -56,27 +61,37 @@ class Panel:
             *("metric", "ranks", "scaling", "kind", "layout", "optimizer", "seed", "comparison"),
             *("value", "ci_low", "ci_high", "margin", "n", "verdict"),
         ]
-        parts = [part.astype(object) for part in (runs, means, contrasts) if len(part)]
+        best = pd.DataFrame({"kind": ["optimum"], "value": [self.optimum]} if self.optimum is not None else {})
+        parts = [part.astype(object) for part in (runs, means, contrasts, best) if len(part)]
         joined = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
         return joined.assign(metric=self.metric, ranks=self.ranks, scaling=self.scaling).reindex(columns=columns)
 
 
-def draw_effects(experiment: Experiment, metric: str, panels: list[Panel]) -> Figure:
-    """Draw the figure. Panels in the order of their rows."""
-    height = HEAD_INCHES + FOOT_INCHES + ROW_INCHES * len(panels)
-    figure = Figure(figsize=(WIDTH_INCHES, height), layout="constrained")
-    bottom, top = FOOT_INCHES / height, 1 - HEAD_INCHES / height
+def draw_effects(experiment: Experiment, metric: str, panels: list[Panel], *, narrow: bool = False) -> Figure:
+    """Draw the figure. Panels in the order of their rows; `narrow` is for a phone, without caption."""
+    rows = [*EFFECTS, *(name for name in experiment.analysis.pairs if any(name in _compared(panel) for panel in panels))]
+    text = "" if narrow else textwrap.fill(_plain(caption(experiment, metric, panels[0].optimum)), 86)
+    head = HEAD_INCHES * math.ceil(len(_handles(experiment, metric, panels)) / 2) + 0.1
+    foot = CAPTION_LINE_INCHES * len(text.splitlines()) + 0.06
+    height = head + foot + (PLACE_INCHES * (len(rows) + 1)) * len(panels)
+    figure = Figure(figsize=(NARROW_INCHES if narrow else WIDTH_INCHES, height), layout="constrained")
     engine = figure.get_layout_engine()
     assert engine is not None
-    engine.set(rect=(0, bottom, 1, top - bottom), hspace=0.02, wspace=0.02)  # type: ignore[call-arg]
+    engine.set(rect=(0, foot / height, 1, 1 - (head + foot) / height), hspace=0.02, wspace=0.02)  # type: ignore[call-arg]
     axes = figure.subplots(len(panels), 2, squeeze=False, sharex="col", width_ratios=[1, 1.15])
     for (left, right), panel in zip(axes, panels, strict=True):
         _draw_runs(left, experiment, panel)
-        _draw_contrasts(right, experiment, panel)
+        _draw_contrasts(right, experiment, panel, rows)
     _scales(axes, metric, panels)
-    _legend(figure, experiment, metric)
-    figure.text(0.02, 0.006, _explanation(experiment, metric), fontsize=6.5, va="bottom", linespacing=1.25)
+    _draw_optimum(axes, panels)
+    look: dict[str, Any] = {"frameon": False, "handlelength": 1.4, "columnspacing": 1.2, "labelspacing": 0.3}
+    figure.legend(handles=_handles(experiment, metric, panels), loc="upper left", ncols=2, **look)
+    figure.text(0.02, 0.006, text, fontsize=6.5, va="bottom", linespacing=1.25)
     return figure
+
+
+def _compared(panel: Panel) -> set[str]:
+    return set(panel.contrasts["comparison"]) if len(panel.contrasts) else set()
 
 
 # --- left: runs -------------------------------------------------------------------------------------------------------
@@ -114,31 +129,36 @@ def _optimizer_looks(experiment: Experiment) -> list[tuple[str, str, str, float]
 # --- right: contrasts -------------------------------------------------------------------------------------------------
 
 
-def _draw_contrasts(axes: Axes, experiment: Experiment, panel: Panel) -> None:
+def _draw_contrasts(axes: Axes, experiment: Experiment, panel: Panel, rows: list[str]) -> None:
     """Estimates with intervals, the margin as a band, the verdict in words."""
-    factorial = experiment.analysis.factorial
-    axes.set_ylim(-0.45, len(EFFECTS) - 0.2)
+    axes.set_ylim(-0.45, len(rows) - 0.2)
     if panel.contrasts.empty:
-        missing = [layout for layout in factorial.layouts if layout not in set(panel.runs["layout"])]
+        missing = [layout for layout in experiment.analysis.factorial.layouts if layout not in set(panel.runs["layout"])]
         text = f"no {' or '.join(missing) or 'complete 2 × 2'} here:\nnothing to contrast"
         axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes, color=FAINT, fontsize=7)
         axes.set_axis_off()
         return
-    rows = panel.contrasts.set_index("comparison")
-    margin = rows["margin"].iloc[0]
+    found = panel.contrasts.set_index("comparison")
+    margin = found["margin"].iloc[0]
     if pd.notna(margin):
         axes.axvspan(-margin, margin, color=BAND, lw=0, zorder=0)
     axes.axvline(0, color=FAINT, lw=0.7, zorder=1)
-    minus = [f"{pair[1]} − {pair[0]}" for pair in (factorial.layouts, factorial.optimizers)]
-    if panel.metric == "samples_per_second":
-        minus = [text.replace(" − ", " / ") for text in minus]
-    names = {"layout": f"layout\n{minus[0]}", "optimizer": f"optimizer\n{minus[1]}", "interaction": "interaction"}
-    for place, effect in zip(reversed(range(len(EFFECTS))), EFFECTS, strict=True):
-        _draw_contrast(axes, rows.loc[[effect]].iloc[0].to_dict(), place, len(experiment.seeds))
-    axes.set_yticks(list(reversed(range(len(EFFECTS)))), [names[effect] for effect in EFFECTS])
+    places = dict(zip(rows, reversed(range(len(rows))), strict=True))
+    for name in found.index:
+        _draw_contrast(axes, found.loc[[name]].iloc[0].to_dict(), places[name], len(experiment.seeds))
+    names = _row_names(experiment, panel.metric)
+    axes.set_yticks([places[name] for name in rows], [names[name] for name in rows])
     axes.tick_params(axis="y", length=0)
     axes.tick_params(labelbottom=True)
     axes.spines["left"].set_visible(False)
+
+
+def _row_names(experiment: Experiment, metric: str) -> dict[str, str]:
+    """Label of each comparison, with what was set against what."""
+    factorial, between = experiment.analysis.factorial, " / " if metric == "samples_per_second" else " − "
+    minus = [f"{pair[1]}{between}{pair[0]}" for pair in (factorial.layouts, factorial.optimizers)]
+    names = {"layout": f"layout\n{minus[0]}", "optimizer": f"optimizer\n{minus[1]}", "interaction": "interaction"}
+    return names | {name: name for name in experiment.analysis.pairs}
 
 
 def _draw_contrast(axes: Axes, row: dict[Hashable, Any], place: int, seeds: int) -> None:
@@ -165,7 +185,7 @@ def _scales(axes: "np.ndarray[tuple[int, int], np.dtype[np.object_]]", metric: s
         _percent_ticks(axes[:, 1], limit)
         for row in axes[:, 0]:
             row.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-        change = "change in samples/s"
+        change = "change in speed, %"
     else:
         limits = [row.get_ylim() for row, panel in zip(axes[:, 0], panels, strict=True) if len(panel.runs)]
         for row in axes[:, 0] if limits else []:
@@ -186,43 +206,50 @@ def _percent_ticks(axes: "np.ndarray[tuple[int], np.dtype[np.object_]]", limit: 
     places = [math.log1p(change / 100) for change in (-percent, 0, percent)]
     for row in axes:
         row.xaxis.set_major_locator(FixedLocator(places))
-        row.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _signed(100 * math.expm1(value), "+.3g", " %")))
+        row.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _signed(100 * math.expm1(value), "+.3g")))
 
 
-def _signed(value: float, form: str, unit: str = "") -> str:
-    return f"{value:{form}}{unit}".replace("-", "−") if abs(value) > 1e-12 else "0"
+def _plain(text: str) -> str:
+    """Text without the word joiner, for which fonts have no glyph."""
+    return text.replace("\u2060", "")
 
 
-def _legend(figure: Figure, experiment: Experiment, metric: str) -> None:
+def _signed(value: float, form: str) -> str:
+    return f"{value:{form}}".replace("-", "−") if abs(value) > 1e-12 else "0"
+
+
+def _handles(experiment: Experiment, metric: str, panels: list[Panel]) -> list[Line2D | Patch]:
+    """What the legend explains."""
     handles: list[Line2D | Patch] = [
         Line2D([], [], color=color, marker=marker, lw=1.8, ms=5, mec="white", label=f"optimizer {label}")
         for label, color, marker, _ in _optimizer_looks(experiment)
     ]
-    margin = _margin_text(experiment, metric)
+    margin, best = margin_of(experiment, metric), panels[0].optimum
     if margin:
-        handles.append(Patch(color=BAND, label=f"margin {margin}"))
-    figure.legend(handles=handles, loc="upper left", ncols=3, frameon=False, handlelength=1.4, columnspacing=1.2)
+        handles.append(Patch(color=BAND, label=f"margin {_plain(margin)}"))
+    if best is not None:
+        where = "" if _fits(panels) else " (off axis)"
+        handles.append(Line2D([], [], color=INK, lw=0.9, ls=":", label=f"optimum {number(best, 4)}{where}"))
+    return handles
 
 
-def _margin_text(experiment: Experiment, metric: str) -> str | None:
-    margin = {str(name): value for name, value in experiment.analysis.margins.items()}.get(metric)
-    if margin is None:
-        return None
-    return f"×/÷ {math.exp(margin):.3f}" if metric == "samples_per_second" else f"±{margin:g}"
+def _draw_optimum(axes: "np.ndarray[tuple[int, int], np.dtype[np.object_]]", panels: list[Panel]) -> None:
+    """The best reachable value as a line, where the axis doesn't have to shrink the runs for it."""
+    best = panels[0].optimum
+    if best is None or not _fits(panels):
+        return
+    for row, panel in zip(axes[:, 0], panels, strict=True):
+        low, high = row.get_ylim()
+        pad = 0.05 * (high - low)
+        row.set_ylim(min(low, best - pad), max(high, best + pad))
+        if len(panel.runs):
+            row.axhline(best, color=INK, lw=0.9, ls=":", zorder=1)
 
 
-def _explanation(experiment: Experiment, metric: str) -> str:
-    level, seeds = f"{100 * experiment.analysis.confidence:g} %", len(experiment.seeds)
-    speed = metric == "samples_per_second"
-    text = "" if speed else "NE: normalised entropy. "
-    text += f"Left: every run of {seeds} seeds ({'higher' if speed else 'lower'} is better); thin lines join a seed's runs, "
-    text += f"thick lines join {'harmonic means' if speed else 'means'}. Right: diamonds are means of within-seed differences"
-    text += f"{' of log samples/s, the axis in log scale' if speed else ''}; bars are {level} paired-t intervals over seeds, "
-    text += f"n = {seeds} where no other n is given. Layout and optimizer are main effects; interaction is what the second "
-    text += "optimizer adds to the layout's effect."
-    if _margin_text(experiment, metric):
-        text += (
-            f" Band: equivalence margin {_margin_text(experiment, metric)}, fixed before the runs; equivalent (TOST) where the "
-        )
-        text += f"{200 * experiment.analysis.confidence - 100:g} % interval, shorter than the bar, lies inside it."
-    return "\n".join(textwrap.wrap(text, 86))
+def _fits(panels: list[Panel]) -> bool:
+    """Whether the optimum is so near the runs that the axis grows by half at most."""
+    best, values = panels[0].optimum, pd.concat([panel.runs[panel.metric].astype(float) for panel in panels])
+    if best is None or values.empty:
+        return False
+    low, high = values.min(), values.max()
+    return bool(low - (high - low) / 2 <= best <= high + (high - low) / 2)

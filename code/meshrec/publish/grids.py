@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from meshrec.publish.captions import optimum_of
 from meshrec.publish.wording import bytes_text, milliseconds, number
 
 COUNTED_EQUAL = 1e-6
@@ -33,12 +34,19 @@ class Grid:
 
 
 def cell_grids(runs: pd.DataFrame) -> list[Grid]:
-    """Quality and speed of every cell over its finished seeds."""
+    """Quality and speed of every cell over its finished seeds; last, on generated data, the best reachable quality."""
     head = ["cell", "seeds", "NE", "logloss", "AUC", "samples/s", "step, ms"]
+    best = _optimum_row(runs)
     return [
-        Grid(title, head, [_cell_row(str(cell), rows) for cell, rows in part.groupby("cell", sort=False)])
+        Grid(title, head, [_cell_row(str(cell), rows) for cell, rows in part.groupby("cell", sort=False)] + best)
         for title, part in _groups(runs)
     ]
+
+
+def _optimum_row(runs: pd.DataFrame) -> list[list[Entry]]:
+    best = [optimum_of(runs, metric) for metric in ("ne", "logloss", "auc")]
+    quality = [Entry("–" if value is None else number(value, 4)) for value in best]
+    return [[Entry("planted optimum"), Entry("–"), *quality, Entry("–"), Entry("–")]] if best[0] is not None else []
 
 
 def _cell_row(cell: str, rows: pd.DataFrame) -> list[Entry]:
@@ -46,14 +54,14 @@ def _cell_row(cell: str, rows: pd.DataFrame) -> list[Entry]:
     entries = [Entry(cell), Entry(f"{len(done)} of {len(rows)}")]
     for metric in ("ne", "logloss", "auc"):
         values = done[metric].to_numpy(dtype=float)
-        spread = number(float(values.std(ddof=1)), 4) if len(values) > 1 else "–"
-        entries.append(Entry(number(float(values.mean()), 4) if len(values) else "–", f"sd {spread}"))
+        spread = f"sd {number(float(values.std(ddof=1)), 4)}" if len(values) > 1 else ""
+        entries.append(Entry(number(float(values.mean()), 4) if len(values) else "–", spread))
     timed = done[done["execution"] == "ranks"]
     rates = timed["samples_per_second"].to_numpy(dtype=float)
     if not len(rates):
         return [*entries, Entry("–"), Entry("–")]
     low, high = number(float(rates.min()), 0), number(float(rates.max()), 0)
-    entries.append(Entry(number(harmonic_mean(rates), 0), f"{low} – {high}"))
+    entries.append(Entry(number(harmonic_mean(rates), 0), f"{low} – {high}" if len(rates) > 1 else ""))
     return [*entries, Entry(milliseconds(float(timed["step_seconds"].mean())))]
 
 

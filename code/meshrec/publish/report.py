@@ -1,8 +1,8 @@
 """The report: one HTML file that holds everything it shows."""
 
 import base64
+import io
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +12,23 @@ import pandas as pd
 from meshrec.experiment import Experiment
 from meshrec.experiment.schema import CriteoDataset
 from meshrec.publish import wording
-from meshrec.publish.figures import EFFECTS
+from meshrec.publish.brief import in_brief
+from meshrec.publish.captions import caption, optimum_of
+from meshrec.publish.effects import draw_effects
+from meshrec.publish.figures import EFFECTS, panels_of
 from meshrec.publish.files import ResultsError, read_table, whole_file
-from meshrec.publish.grids import bytes_grids, cell_grids, harmonic_mean, memory_grids, phase_grids
+from meshrec.publish.grids import bytes_grids, cell_grids, memory_grids, phase_grids
+from meshrec.publish.predictions import moment_note
+from meshrec.publish.provenance import analysis_text, changed_runs, crowd_text, crowded, listing
+from meshrec.publish.setting import base_case, data_of, environment_of, treatments
+from meshrec.publish.style import styled
 from meshrec.publish.tables import expected_runs
 
 log = logging.getLogger(__name__)
 
 FOLDER = Path(__file__).parent
 TITLES = {"effects_quality": "Effects on quality", "effects_throughput": "Effects on throughput"}
-LEVELS = {
-    "replicas": "replicas M",
-    "rank_order": "rank order",
-    "sharding": "sharding",
-    "sync": "twins average",
-    "sync_every": "every K steps",
-    "optimizer_kind": "optimizer",
-    "lr": "lr",
-    "moment_scale": "moment scale c",
-    "eps": "ε",
-}
-"""Factors that tell the cells apart, as the report heads them."""
+SCREEN_DPI = 250
 
 
 def write_report(experiment: Experiment, results: Path) -> Path:
@@ -62,110 +58,69 @@ def _template() -> jinja2.Template:
 
 def _context(experiment: Experiment, results: Path) -> dict[str, Any]:
     runs = read_table(results, "runs.parquet", "tables")
-    contrasts = read_table(results, "contrasts.csv", "contrasts").to_dict("records")
+    contrasts = read_table(results, "contrasts.csv", "contrasts")
     return {
         "experiment": experiment,
         "real": isinstance(experiment.dataset, CriteoDataset),
-        "data": dict(_data(experiment, runs, results)),
-        "environment": environment_of(experiment, results),
-        "counts": {status: int((runs["status"] == status).sum()) for status in ("ok", "failed", "missing")},
-        "treatments": treatments(runs),
-        "base": base_case(experiment, runs),
-        "verdicts": verdicts(experiment, contrasts),
-        "contrasts": [_contrast_row(row, len(experiment.scaling) > 1) for row in contrasts],
-        "figures": [{"title": TITLES[name], "name": name, "png": _embedded(results, name)} for name in EFFECTS],
+        **_head(experiment, results, runs),
+        **_compared(experiment, runs, contrasts.to_dict("records")),
+        "figures": [_figure(experiment, results, runs, contrasts, name) for name in EFFECTS],
         "cells": cell_grids(runs),
         "phases": phase_grids(read_table(results, "phases.parquet", "tables")),
         "traffic": bytes_grids(read_table(results, "bytes.parquet", "tables")),
         "memory": memory_grids(read_table(results, "memory.parquet", "tables")),
         "lost": runs.loc[runs["status"] != "ok", ["ranks", "seed", "cell", "status", "reason"]].to_dict("records"),
-        "metric_names": wording.METRIC_NAMES,
         "confidence": f"{100 * experiment.analysis.confidence:g} %",
         "equivalence_confidence": f"{200 * experiment.analysis.confidence - 100:g} %",
         "alpha": f"{1 - experiment.analysis.confidence:.4g}",
+        "listing": listing(experiment),
     }
 
 
-# --- what was run -----------------------------------------------------------------------------------------------------
+def _head(experiment: Experiment, results: Path, runs: pd.DataFrame) -> dict[str, Any]:
+    """What was run, on what."""
+    records = [run.record for run in expected_runs(experiment, results) if run.record]
+    cells, same = treatments(experiment, runs)
+    return {
+        "data": data_of(experiment, runs, records),
+        "data_hashes": sorted(set(runs["data_hash"].dropna())),
+        "environment": environment_of([record for record in records if record.status == "ok"]),
+        "counts": {status: int((runs["status"] == status).sum()) for status in ("ok", "failed", "missing")},
+        "treatments": cells,
+        "same_levels": same,
+        "base": base_case(experiment, runs),
+        "crowds": [crowd_text(*place) for place in crowded(runs).items()],
+    }
 
 
-def _data(experiment: Experiment, runs: pd.DataFrame, results: Path) -> Iterator[tuple[str, str]]:
-    """Identity of the data set, from the records."""
-    found = next((run.record.data for run in expected_runs(experiment, results) if run.record and run.record.data), {})
-    yield "name", str(found.get("name", experiment.dataset.kind))
-    yield "hash", " · ".join(sorted(set(runs["data_hash"].dropna()))) or "unknown: no run has finished"
-    for key, label in (("train", "training rows"), ("evaluation", "evaluation rows")):
-        if isinstance(found.get(key), int):
-            yield label, f"{found[key]:,}"
-    used = sorted(set(runs["samples"].dropna()))
-    if used:
-        yield "training samples used by every run", " · ".join(f"{samples:,}" for samples in used)
-    if runs["optimum_ne"].notna().any():
-        best = runs[runs["optimum_ne"].notna()].iloc[0]
-        yield (
-            "quality of the planted click probabilities",
-            f"NE {best['optimum_ne']:.4f}, logloss {best['optimum_logloss']:.4f}, AUC {best['optimum_auc']:.4f}",
-        )
-    for reason, lines in (found.get("rejected") or {}).items():
-        yield f"rejected lines: {reason}", f"{lines:,}"
-
-
-def environment_of(experiment: Experiment, results: Path) -> dict[str, str]:
-    """What the finished runs ran on: flat key → value; several values where the runs' machines or code differ."""
-    values: dict[str, dict[str, None]] = {}
-    for run in expected_runs(experiment, results):
-        if run.record and run.status == "ok":
-            for key, value in _flat(run.record.environment):
-                values.setdefault(key, {})[value] = None
-    return {key: " · ".join(found) for key, found in values.items()}
-
-
-def _flat(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, entry in value.items():
-        if isinstance(entry, dict):
-            yield from _flat(entry, f"{prefix}{key} ")
-        else:
-            text = wording.bytes_text(entry) if key.endswith("_bytes") and entry is not None else str(entry)
-            yield (prefix + key).removeprefix("packages ").removesuffix("_bytes").replace("_", " "), text
-
-
-def treatments(runs: pd.DataFrame) -> list[dict[str, str]]:
-    """Settings of every layout.optimizer, as run."""
-    distinct = runs.drop_duplicates(["layout", "optimizer"])
-    return [
-        {"cell": f"{row['layout']}.{row['optimizer']}"} | {label: _level(row[name]) for name, label in LEVELS.items()}
-        for row in distinct.to_dict("records")
-    ]
-
-
-def _level(value: Any) -> str:
-    return "–" if pd.isna(value) else f"{value:g}" if isinstance(value, float) else str(value).replace("_", " ")
-
-
-def base_case(experiment: Experiment, runs: pd.DataFrame) -> list[str]:
-    """Absolute speed of the reference cell at every rank count: what all ratios are ratios of."""
-    factorial = experiment.analysis.factorial
-    layout, optimizer = factorial.layouts[0], factorial.optimizers[0]
-    timed = runs[(runs["status"] == "ok") & (runs["execution"] == "ranks")]
-    base = timed[(timed["layout"] == layout) & (timed["optimizer"] == optimizer)]
-    return [
-        f"{layout}.{optimizer} at {ranks} rank{'s' * (ranks != 1)}, {scaling} scaling: "
-        f"{wording.number(harmonic_mean(part['samples_per_second'].to_numpy(dtype=float)), 0)} samples/s "
-        f"(harmonic mean of {len(part)} seed{'s' * (len(part) != 1)})"
-        for (scaling, ranks), part in base.groupby(["scaling", "ranks"], sort=False)
-    ]
+def _compared(experiment: Experiment, runs: pd.DataFrame, contrasts: list[dict[Any, Any]]) -> dict[str, Any]:
+    """What the comparisons say."""
+    return {
+        "brief": in_brief(experiment, contrasts, runs),
+        "analysis": analysis_text(experiment, runs),
+        "analysis_changed": changed_runs(experiment, runs)[0] > 0,
+        "margins": wording.margins_text(experiment),
+        "moment_note": moment_note(experiment),
+        "verdicts": verdicts(experiment, contrasts, crowded(runs)),
+        "contrasts": [_contrast_row(row, len(experiment.scaling) > 1) for row in contrasts],
+    }
 
 
 # --- verdicts ---------------------------------------------------------------------------------------------------------
 
 
-def verdicts(experiment: Experiment, contrasts: list[dict[Any, Any]]) -> dict[str, list[dict[str, str]]]:
+def verdicts(
+    experiment: Experiment, contrasts: list[dict[Any, Any]], crowds: dict[int, int]
+) -> dict[str, list[dict[str, str]]]:
     """Sentences of the confirmatory family, then of the exploratory comparisons of NE and speed."""
     said: dict[str, list[dict[str, str]]] = {"Confirmatory": [], "Exploratory": []}
     for row in sorted(contrasts, key=lambda row: (row["metric"] != "ne", row["ranks"], row["scaling"])):
         if row["confirmatory"] or row["metric"] in EFFECTS.values():
             family = "Confirmatory" if row["confirmatory"] else "Exploratory"
-            said[family].append({"verdict": row["verdict"], "sentence": wording.sentence(experiment, row)})
+            shared = row["metric"] == "samples_per_second" and row["ranks"] in crowds
+            remark = f"(More ranks than cores: {row['ranks']} on {crowds[row['ranks']]}.)" if shared else ""
+            sentence = wording.sentence(experiment, row)
+            said[family].append({"verdict": row["verdict"], "sentence": sentence, "remark": remark})
     return said
 
 
@@ -178,24 +133,30 @@ def _contrast_row(row: dict[Any, Any], several: bool) -> dict[str, str]:
         "ranks": str(row["ranks"]),
         **({"scaling": row["scaling"]} if several else {}),
         "change [interval]": wording.estimate_text(row),
-        "verdict": row["verdict"],
+        "verdict": wording.verdict_text(row),
+        "family": "confirmatory" if row["confirmatory"] else "–" if pd.isna(row["verdict"]) else "exploratory",
         "n": str(row["n"]),
-        "d_z": wording.number(row["d_z"], 2, sign=True),
-        "p": wording.p_text(row["p"]),
         "adjusted p": wording.p_text(row["p_adjusted"]),
-        "margin": wording.margin_text(row),
         "TOST p": wording.p_text(row["p_tost"]),
-        "power": wording.number(row["power"], 2),
-        "power of TOST": wording.number(row["power_tost"], 2),
+        "power": wording.number(wording.lower_power(row), 2),
         "seeds for 80 %": missing_needed if pd.isna(row["n_needed"]) else f"{row['n_needed']:,.0f}",
-        "family": "confirmatory" if row["confirmatory"] else "exploratory",
+        "p": wording.p_text(row["p"]),
+        "d_z": wording.number(row["d_z"], 2, sign=True),
         "note": "" if pd.isna(row["note"]) else row["note"],
     }
 
 
-def _embedded(results: Path, name: str) -> str:
-    """A figure's PNG as base64."""
-    path = results / "figures" / f"{name}.png"
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def _figure(experiment: Experiment, results: Path, runs: pd.DataFrame, contrasts: pd.DataFrame, name: str) -> dict[str, str]:
+    """The figure that `meshrec figures` wrote, drawn anew for a screen as narrow as a phone's, with its caption as text."""
+    path = results / "figures" / f"{name}.csv"
     if not path.is_file():
         raise ResultsError(f"{path}: not found; `meshrec figures` writes it")
-    return base64.b64encode(path.read_bytes()).decode("ascii")
+    metric, image = EFFECTS[name], io.BytesIO()
+    with styled():
+        figure = draw_effects(experiment, metric, panels_of(experiment, runs, contrasts, metric), narrow=True)
+        figure.savefig(image, format="png", dpi=SCREEN_DPI, metadata={"Software": None})
+    text = caption(experiment, metric, optimum_of(runs, metric))
+    return {"title": TITLES[name], "name": name, "caption": text, "png": base64.b64encode(image.getvalue()).decode("ascii")}

@@ -12,6 +12,8 @@ from meshrec.publish.files import whole_file
 
 WIDTH_INCHES = 4.2
 """A little more than a column: printed 3.4 inches wide, text of 8 points comes out at 6.5."""
+NARROW_INCHES = 3.4
+"""As wide as a phone: shown 360 pixels wide, text of 8 points is 12 pixels high."""
 
 REFERENCE, OTHER = "#0072B2", "#D55E00"
 """Blue and vermilion of Okabe and Ito: told apart with every kind of colour vision, and in grey."""

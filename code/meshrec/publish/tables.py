@@ -56,6 +56,9 @@ RUN_COLUMNS = {
     **OPTIMUM,
     **{f"{name}_hash": "str" for name in HASHES},
     "settings_hash": "str",
+    "analysis_hash": "str",
+    "device": "str",
+    "cores": "Int64",
     "wall_seconds": "Float64",
     "started_at": "str",
 }
@@ -191,7 +194,8 @@ def _run_row(run: Run) -> dict[str, Any]:
     if record is None:
         return row | run.cell.factors
     row |= {name: record.factors.get(name) for name in FACTORS}
-    row |= {"reason": record.reason, "wall_seconds": record.wall_seconds, "started_at": record.started_at}
+    row |= {name: getattr(record, name) for name in ("reason", "analysis_hash", "wall_seconds", "started_at")}
+    row |= {name: record.environment.get(name) for name in ("device", "cores")}
     row |= {f"optimum_{name}": value for name, value in (record.data.get("optimum") or {}).items()}
     if record.hashes:
         row |= {f"{name}_hash": getattr(record.hashes, name) for name in HASHES}

@@ -1,17 +1,22 @@
 """Numbers and verdicts in words: what the report says of a row of `contrasts.csv`."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
 
 from meshrec.experiment import Experiment
+from meshrec.publish.predictions import predicted_none
 
 METRIC_NAMES = {"ne": "NE", "logloss": "logloss", "auc": "AUC", "samples_per_second": "samples/s"}
 
 NO_BREAK = "\u00a0"
 """Space that holds a number and its unit on one line."""
+UP_OR_DOWN = "×/\u2060÷"
+"""With a word joiner, so that no line ends after the slash."""
+
+CHECK = "Arithmetic predicts no difference here (same kernel parameters, same averaging): a check of the code, not evidence."
 
 Row = Mapping[Any, Any]
 
@@ -57,6 +62,18 @@ def milliseconds(seconds: float) -> str:
     return "–" if _missing(seconds) else _three_digits(1000 * seconds) if seconds else "0"
 
 
+def listed(parts: Iterable[str]) -> str:
+    """`a, b and c`."""
+    *front, last = parts
+    return f"{', '.join(front)} and {last}" if front else last
+
+
+def rank_counts(ranks: Iterable[int]) -> str:
+    """`1 rank`, `2 and 4 ranks`."""
+    ranks = list(dict.fromkeys(ranks))
+    return f"{listed(map(str, ranks))}{NO_BREAK}rank{'s' * (ranks != [1])}"
+
+
 def _three_digits(value: float) -> str:
     rounded = float(f"{value:.2e}")
     return number(rounded, min(max(0, 2 - math.floor(math.log10(abs(rounded)))), 6))
@@ -90,18 +107,36 @@ def margin_text(row: Row) -> str:
     """`±0.005`, for samples/s `×/÷ 1.105`; – without a margin."""
     if _missing(row["margin"]):
         return "–"
-    return f"×/÷{NO_BREAK}{math.exp(row['margin']):.3f}" if row["metric"] == "samples_per_second" else f"±{row['margin']:g}"
+    return (
+        f"{UP_OR_DOWN}{NO_BREAK}{math.exp(row['margin']):.3f}"
+        if row["metric"] == "samples_per_second"
+        else f"±{row['margin']:g}"
+    )
+
+
+def margins_text(experiment: Experiment) -> str:
+    """All margins, with what a margin of a ratio means; empty without any."""
+    said = [_margin_meaning(str(metric), value) for metric, value in experiment.analysis.margins.items()]
+    return f"Margins of equivalence: {'; '.join(said)}." if said else ""
+
+
+def _margin_meaning(metric: str, margin: float) -> str:
+    text = f"{METRIC_NAMES[metric]} {margin_text({'metric': metric, 'margin': margin})}"
+    if metric == "samples_per_second":
+        text += f" ({margin:g} in units of the natural logarithm: a factor of {math.exp(margin):.3f} up or down)"
+    return text
 
 
 def sentence(experiment: Experiment, row: Row) -> str:
     """One contrast as a sentence: what changed by how much, where, and the verdict with what it rests on."""
-    where = f"at {row['ranks']} rank{'s' * (row['ranks'] != 1)}"
+    where = f"at {rank_counts([row['ranks']])}"
     if len(experiment.scaling) > 1:
         where += f", {row['scaling']} scaling"
     text = f"{_what_changed(experiment, row)} by {estimate_text(row)} {where}: {_because(experiment, row)}"
     if row["n"] < 1:
         text = text.replace(" by not estimated", " by an unknown amount")
-    return text + (f"; {row['note']}" if not _missing(row["note"]) else "") + "."
+    text += (f"; {row['note']}" if not _missing(row["note"]) else "") + "."
+    return text + (f" {CHECK}" if predicted_none(experiment, row["comparison"], row["metric"]) else "")
 
 
 def _what_changed(experiment: Experiment, row: Row) -> str:
@@ -129,21 +164,29 @@ def _because(experiment: Experiment, row: Row) -> str:
         return f"different ({adjusted}, {n})"
     if verdict == "too few seeds":
         return _too_few(row)
-    if _missing(row["margin"]):
-        return f"inconclusive: no difference is shown ({adjusted}, {n}), and no margin is stated to test equivalence against"
+    if verdict == "no margin":
+        return f"no margin: no difference is shown ({adjusted}, {n}), and equivalence can't be tested without a margin"
     return (
         f"inconclusive: neither a difference ({adjusted}) nor equivalence within {margin} "
-        f"({p_clause('TOST p', row['p_tost'])}) is shown, {n}, power {lower_power(row):.2f}"
+        f"({p_clause('TOST p', row['p_tost'])}) is shown, {n}, power about {lower_power(row):.2f}"
     )
 
 
 def _too_few(row: Row) -> str:
     if row["n"] < 2:
         return f"too few seeds: {row['n']}, and an interval takes two"
-    needed = f"{row['n_needed']:,.0f} seeds would have" if not _missing(row["n_needed"]) else "not even 10,000 seeds would have"
-    return f"too few seeds: {row['n']}, power {lower_power(row):.2f} for the margin {margin_text(row)}; {needed} 0.80"
+    needed = f"about {row['n_needed']:,.0f} seeds" if not _missing(row["n_needed"]) else "not even 10,000 seeds"
+    return (
+        f"too few seeds: {row['n']}, power about {lower_power(row):.2f} for the margin {margin_text(row)}; {needed} would have "
+        f"0.80, if the spread stays as in these {row['n']} seeds"
+    )
 
 
 def lower_power(row: Row) -> float:
-    """The smaller of the powers to find a difference of the margin and to show equivalence."""
+    """The smaller of the powers to find a difference of the margin and to show equivalence; NaN without a margin."""
     return float(min(row["power"], row["power_tost"]))
+
+
+def verdict_text(row: Row) -> str:
+    """Verdict for a table. Logloss has none of its own."""
+    return "see NE" if _missing(row["verdict"]) else str(row["verdict"])

@@ -1,4 +1,4 @@
-"""Parity is a claim of its own: two one-sided t tests (Schuirmann 1987) against a margin that was fixed before the runs."""
+"""Parity is a claim of its own: two one-sided t tests (Schuirmann 1987) against a margin that the experiment states."""
 
 import math
 from typing import Literal
@@ -9,7 +9,7 @@ from statsmodels.stats.weightstats import ttost_paired
 
 from meshrec.stats.paired import checked
 
-Verdict = Literal["equivalent", "different", "inconclusive", "too few seeds"]
+Verdict = Literal["equivalent", "different", "inconclusive", "no margin", "too few seeds"]
 
 ENOUGH_POWER = 0.8
 
@@ -42,10 +42,11 @@ def verdict(n: int, p_adjusted: float, p_tost: float | None, power: float | None
 
     1. n < 2 → `too few seeds`: there is no spread, so no interval and no test.
     2. TOST p < alpha → `equivalent`. It comes before `different`: a difference that is certainly there but certainly
-       smaller than the margin is one that was declared beforehand not to matter; its interval still shows it.
+       smaller than the margin is one that the experiment declared not to matter; its interval still shows it.
     3. adjusted p of the paired t < alpha → `different`.
-    4. power < 0.8 → `too few seeds`: the run could not have settled the question, so that it didn't says nothing.
-    5. otherwise `inconclusive`. A comparison without a margin has no power to state and ends here too.
+    4. no margin → `no margin`: no difference is shown, and without a margin neither equivalence nor power can be stated.
+    5. power < 0.8 → `too few seeds`: the run could not have settled the question, so that it didn't says nothing.
+    6. otherwise `inconclusive`.
 
     Args:
         n: seeds compared.
@@ -60,6 +61,8 @@ def verdict(n: int, p_adjusted: float, p_tost: float | None, power: float | None
         return "equivalent"
     if p_adjusted < alpha:
         return "different"
-    if power is not None and power < ENOUGH_POWER:
+    if p_tost is None or power is None:
+        return "no margin"
+    if power < ENOUGH_POWER:
         return "too few seeds"
     return "inconclusive"

@@ -1,4 +1,4 @@
-"""Families of tests: Holm for what was announced beforehand, Benjamini–Hochberg for what is only explored."""
+"""Families of tests: Holm for what the experiment announces, Benjamini–Hochberg for what is only explored."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ def adjust(p: Array, confirmatory: NDArray[np.bool_]) -> Array:
 
 
 def _adjusted(p: Array, method: str) -> Array:
-    """A test that couldn't be computed still counts: losing runs must not make a family announced beforehand smaller."""
+    """A test that couldn't be computed still counts: losing runs must not make a family that was announced smaller."""
     p = np.asarray(p, dtype=np.float64)
     if not len(p):
         return p
