@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,11 @@ ENVIRONMENT = {
 def smoke(seeds: int = 3) -> Experiment:
     """The committed smoke experiment with so many seeds."""
     return load_experiment(EXPERIMENT).model_copy(update={"seeds": list(range(seeds))})
+
+
+def with_analysis(experiment: Experiment, **changes: Any) -> Experiment:
+    """The experiment with another analysis section."""
+    return experiment.model_copy(update={"analysis": experiment.analysis.model_copy(update=changes)})
 
 
 @dataclass

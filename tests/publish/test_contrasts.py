@@ -8,10 +8,12 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from meshrec.experiment import Experiment
+from meshrec.experiment import Experiment, blocks
+from meshrec.experiment.schema import Comparison
 from meshrec.publish.contrasts import METRICS, contrasts, write_contrasts
 from meshrec.publish.tables import write_tables
-from publish.planted import Planted, RunRecord, failed, smoke
+from meshrec.stats import benjamini_hochberg
+from publish.planted import Planted, RunRecord, failed, smoke, with_analysis
 
 
 def contrasts_of(planted: Planted, results: Path, seeds: int = 12, experiment: Experiment | None = None) -> pd.DataFrame:
@@ -72,18 +74,71 @@ def test_speed_is_the_mean_log_ratio(tmp_path: Path) -> None:
 
 
 def test_families(tmp_path: Path) -> None:
-    """Holm over the three announced comparisons at both rank counts where they exist; all else explored."""
+    """Holm over the three announced comparisons at both rank counts where they exist; all else but logloss explored."""
     table = contrasts_of(Planted(), tmp_path, seeds=4)
     announced = table[table["confirmatory"]]
     assert set(announced.index) == {(name, "ne", ranks) for name in ("layout", "optimizer", "published") for ranks in (2, 4)}
     smallest = announced["p"].min()
     assert announced["p_holm"].min() == pytest.approx(min(1, 6 * smallest))
     assert (announced["p_holm"] == announced["p_adjusted"]).all()
-    explored = table[~table["confirmatory"]]
+    metrics = table.index.get_level_values("metric")
+    explored = table[~table["confirmatory"] & (metrics != "logloss")]
     assert explored["p_holm"].isna().all()
+    assert len(explored) == 8 * 3 - 6
     ranked = explored["p"].sort_values()
     bounds = [len(ranked) * p / (place + 1) for place, p in enumerate(ranked)]
     assert explored["p_adjusted"].min() == pytest.approx(min(1, *bounds))
+
+
+def test_logloss_is_estimated_but_tested_only_where_it_is_announced(tmp_path: Path) -> None:
+    """On one data set it is NE times a constant: a second test of the same thing would enlarge the family."""
+    table = contrasts_of(Planted(ne_optimizer=-0.012), tmp_path, seeds=4)
+    redundant = table[table.index.get_level_values("metric") == "logloss"]
+    assert redundant["p_adjusted"].isna().all()
+    assert redundant["verdict"].isna().all()
+    assert redundant.loc[("optimizer", "logloss", 2), "estimate"] == pytest.approx(
+        0.5623 * table.loc[("optimizer", "ne", 2), "estimate"]
+    )
+    experiment = smoke(4)
+    listed = [*experiment.analysis.confirmatory, Comparison(comparison="optimizer", metric="logloss")]
+    experiment = with_analysis(experiment, confirmatory=listed)
+    table = contrasts_of(Planted(ne_optimizer=-0.012), tmp_path, experiment=experiment)
+    assert table.loc[("optimizer", "logloss", 2), "verdict"] == "different"
+    assert pd.isna(table.loc[("layout", "logloss", 2), "verdict"])
+
+
+def test_without_a_margin_nothing_is_equivalent_or_inconclusive(tmp_path: Path) -> None:
+    table = contrasts_of(Planted(ne_optimizer=-0.012), tmp_path)
+    assert table.loc[("optimizer", "auc", 2), "verdict"] == "different"
+    assert table.loc[("layout", "auc", 2), "verdict"] == "no margin"
+    assert table.loc[("layout", "ne", 2), "verdict"] == "equivalent"
+
+
+def test_analysis_edited_after_a_run_confirms_nothing(tmp_path: Path) -> None:
+    """One record of another analysis section is enough; the p values are then all of the exploratory family."""
+    other = {"analysis_hash": "0" * 16}
+
+    def edited(record: RunRecord) -> RunRecord | None:
+        return record.model_copy(update=other) if (record.ranks, record.seed) == (1, 0) else record
+
+    table = contrasts_of(Planted(ne_optimizer=-0.012, change=edited), tmp_path, seeds=4)
+    assert not table["confirmatory"].any()
+    assert table["p_holm"].isna().all()
+    tested = table[table["p_adjusted"].notna()]
+    assert len(tested) == 8 * 3
+    assert tested["p_adjusted"].to_numpy() == pytest.approx(benjamini_hochberg(tested["p"].to_numpy()))
+
+
+def test_wider_margin_than_the_runs_were_made_under_is_noticed(tmp_path: Path) -> None:
+    """The margin moved after the runs: equivalence can still be stated, but isn't confirmatory."""
+    experiment = smoke(4)
+    Planted(ne_layout=0.008).write(experiment, tmp_path)
+    moved = with_analysis(experiment, margins={"ne": 0.02})
+    write_tables(moved, tmp_path)
+    write_contrasts(moved, tmp_path)
+    table = pd.read_csv(tmp_path / "contrasts.csv").set_index(["comparison", "metric", "ranks"])
+    assert table.loc[("layout", "ne", 2), "verdict"] == "equivalent"
+    assert not table["confirmatory"].any()
 
 
 def test_failed_run_drops_its_seed_only_where_it_is_needed(tmp_path: Path) -> None:
@@ -133,6 +188,7 @@ def test_aa_experiments_rarely_find_anything() -> None:
     cells = [("1d", "plain"), ("1d", "scaled"), ("2d", "plain"), ("2d", "scaled")]
     frame = pd.DataFrame([(seed, *cell) for seed in range(4) for cell in cells], columns=["seed", "layout", "optimizer"])
     frame = frame.assign(ranks=2, scaling="strong", status="ok", execution="ranks", samples_per_second=1000.0)
+    frame = frame.assign(analysis_hash=blocks(experiment)[0].cells[0].analysis_hash)
     rng, wrong = np.random.default_rng(11), 0
     for _ in range(60):
         noise = rng.normal(0, 0.002, len(frame))

@@ -27,11 +27,10 @@ def margin_of(experiment: Experiment, metric: str) -> str | None:
 
 
 def optimum_of(runs: pd.DataFrame, metric: str) -> float | None:
-    """Best reachable value of a metric on generated data, mean over runs; None where it isn't known."""
+    """Best reachable value of a metric on generated data, the same for all runs; None where it isn't known."""
     column = f"optimum_{metric}"
-    if column not in runs or not runs[column].notna().any():
-        return None
-    return float(runs[column].dropna().astype(float).mean())
+    known = runs[column].dropna() if column in runs else pd.Series(dtype=float)
+    return float(known.iloc[0]) if len(known) else None
 
 
 def _left(seeds: int, speed: bool) -> str:

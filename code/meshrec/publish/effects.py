@@ -185,7 +185,7 @@ def _scales(axes: "np.ndarray[tuple[int, int], np.dtype[np.object_]]", metric: s
         _percent_ticks(axes[:, 1], limit)
         for row in axes[:, 0]:
             row.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-        change = "change in speed, %"
+        change = "change, %"
     else:
         limits = [row.get_ylim() for row, panel in zip(axes[:, 0], panels, strict=True) if len(panel.runs)]
         for row in axes[:, 0] if limits else []:

@@ -13,13 +13,13 @@ from meshrec.publish.predictions import kernel
 from meshrec.publish.provenance import crowded
 
 LEVELS = {
-    "optimizer_kind": "optimizer",
     "lr": "lr",
     "moment_scale": "moment scale c",
     "effective_lr": "√c·lr",
     "replicas": "replicas M",
     "sync": "twins average",
     "sync_every": "every K steps",
+    "optimizer_kind": "optimizer",
     "rank_order": "rank order",
     "sharding": "sharding",
     "eps": "ε",
