@@ -6,7 +6,7 @@ from meshrec.embeddings.adagrad import kernel_optimizer
 from meshrec.experiment import Experiment
 from meshrec.experiment.schema import Layout, MomentScaledRowwiseAdagrad, Optimizer, RowwiseAdagrad, Sgd
 from meshrec.publish.predictions import kernel, moment_note, predicted_none, same_kernel
-from meshrec.publish.wording import CHECK, sentence
+from meshrec.publish.wording import CHECK, CHECK_FAILED, sentence
 from publish.planted import smoke, with_analysis
 
 PLAIN = RowwiseAdagrad(kind="rowwise_adagrad", lr=0.03)
@@ -61,7 +61,9 @@ def test_what_arithmetic_predicts_is_called_a_check(comparison: str, metric: str
     assert predicted_none(controls(), comparison, metric) == none
     row = {"comparison": comparison, "metric": metric, "ranks": 2, "scaling": "strong", "n": 3, "verdict": "different"}
     row |= {"estimate": 0.1, "ci_low": 0.05, "ci_high": 0.15, "p_adjusted": 0.01, "margin": 0.005, "note": None}
-    assert (CHECK in sentence(controls(), row)) == none
+    assert (CHECK_FAILED in sentence(controls(), row)) == none
+    passed = row | {"verdict": "equivalent", "p_adjusted": 0.5, "p_tost": 0.01}
+    assert (CHECK in sentence(controls(), passed)) == none
 
 
 def test_factors_whose_levels_compute_the_same_are_checks_too() -> None:

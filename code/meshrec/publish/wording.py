@@ -17,6 +17,7 @@ UP_OR_DOWN = "×/\u2060÷"
 """With a word joiner, so that no line ends after the slash."""
 
 CHECK = "Arithmetic predicts no difference here (same kernel parameters, same averaging): a check of the code, not evidence."
+CHECK_FAILED = CHECK.removesuffix("not evidence.") + "which it doesn't pass."
 
 Row = Mapping[Any, Any]
 
@@ -136,7 +137,9 @@ def sentence(experiment: Experiment, row: Row) -> str:
     if row["n"] < 1:
         text = text.replace(" by not estimated", " by an unknown amount")
     text += (f"; {row['note']}" if not _missing(row["note"]) else "") + "."
-    return text + (f" {CHECK}" if predicted_none(experiment, row["comparison"], row["metric"]) else "")
+    if predicted_none(experiment, row["comparison"], row["metric"]):
+        text += f" {CHECK_FAILED if row['verdict'] == 'different' else CHECK}"
+    return text
 
 
 def _what_changed(experiment: Experiment, row: Row) -> str:
