@@ -61,9 +61,10 @@ def _judgement(experiment: Experiment, effect: str, row: Row) -> tuple[str, str]
     if row["verdict"] != "equivalent":
         percent = f"{number(100 * abs(math.expm1(row['estimate'])), 0)}{NO_BREAK}%"
         return f"{word} than {reference}", f"by {percent if speed else number(abs(row['estimate']), 4)} "
+    margin = f"a factor of {math.exp(row['margin']):.3f}" if speed else margin_text(row)
     if row["p_adjusted"] < 1 - experiment.analysis.confidence:
-        return f"slightly {word} than {reference} (by less than the margin, {margin_text(row).lstrip('±')})", ""
-    return f"as {'fast' if speed else 'good'} as {reference} (within {margin_text(row)})", ""
+        return f"slightly {word} than {reference} (by less than the margin, {margin.lstrip('±')})", ""
+    return f"as {'fast' if speed else 'good'} as {reference} (within {margin})", ""
 
 
 def _levels(experiment: Experiment, effect: str) -> list[str]:
