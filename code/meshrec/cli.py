@@ -3,6 +3,7 @@
 import argparse
 import json
 import logging
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ logger = logging.getLogger("meshrec.cli")  # __name__ is __main__ under `python 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one sub-command. Returns the exit status: 0, or 2 where the input is wrong and the message says how."""
     options = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, _interrupt)
     # the libraries' own chatter starts at WARNING: fbgemm alone says fourteen times that it is loaded
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s", stream=sys.stderr)
     logging.getLogger("meshrec").setLevel(logging.DEBUG if options.verbose else logging.INFO)
@@ -30,15 +32,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logger.debug("traceback", exc_info=error)
         print(f"meshrec: {message}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("meshrec: interrupted; what is finished is kept, and the same command goes on from there", file=sys.stderr)
+        return 130
     return 0
+
+
+def _interrupt(*_: object) -> None:
+    """SIGTERM as an interrupt: what is open is closed and temporary files go."""
+    raise KeyboardInterrupt
 
 
 def _clear_message(error: Exception) -> str | None:
     """Message of an error that was written for the user; None for a surprise, whose traceback is needed."""
     if type(error).__module__.startswith("meshrec."):
         return str(error)
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"{error.filename or 'writing'}: {error.strerror}"
     return None
 
 

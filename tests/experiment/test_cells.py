@@ -62,7 +62,7 @@ def test_the_order_does_not_depend_on_pythons_hash_seed(smoke):
 def test_an_optimizer_may_be_crossed_with_some_layouts_only():
     experiment = load_experiment(ROOT / "experiments" / "kaggle_sample.yaml")
     assert {cell.layout for cell in cells_of(experiment, 4, 0) if cell.optimizer == "plain_root2"} == {"2d"}
-    assert {cell.layout for cell in cells_of(experiment, 4, 0) if cell.optimizer == "plain"} == {"1d", "2d"}
+    assert {cell.layout for cell in cells_of(experiment, 4, 0) if cell.optimizer == "plain"} == {"1d", "2d", "exact"}
 
 
 def test_mesh_and_batch_of_a_cell(smoke):

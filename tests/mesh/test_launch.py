@@ -1,6 +1,5 @@
 """The launcher: results come back by rank, and whatever goes wrong, it ends in bounded time and nothing is left."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import psutil
 import pytest
 
 from meshrec.mesh.launch import LaunchTimeout, RankDied, RankError, launch
+from support.checkout import THIS_CHECKOUT
 from support.rank_functions import die, fail_on, hang, pids, sleep_for, sum_of_ranks
 
 
@@ -71,8 +71,7 @@ def test_no_rank_outlives_a_killed_launcher(tmp_path, how):
     )
     path = tmp_path / "launcher.py"
     path.write_text(script)
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
-    launcher = subprocess.Popen([sys.executable, str(path)], env=environment, stderr=subprocess.DEVNULL)
+    launcher = subprocess.Popen([sys.executable, str(path)], env=THIS_CHECKOUT, stderr=subprocess.DEVNULL)
     try:
         started = wait_for_pids(tmp_path, 2)
         launcher.send_signal(how)

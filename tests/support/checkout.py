@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+THIS_CHECKOUT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "code"), str(ROOT / "tests")])}
+"""Environment of a process that is to import the code and the test support beside this file, whatever is installed."""
 TINY = """\
 name: tiny
 title: A tiny experiment

@@ -1,6 +1,8 @@
 """Trains a block at two ranks whose engine is tampered with: `python -m support.sabotage WHAT EXPERIMENT STORE OUT`."""
 
 import functools
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ def work_off_sabotaged(what: str, work: worker.Work) -> None:
         "swap the optimizer": swap_the_optimizer,
         "halve the learning rate": halve_the_learning_rate,
         "other weights on rank 1": other_weights_on_rank_1,
+        "kill rank 1 in 2d.plain": kill_in_a_cell,
         "nothing": lambda: None,
     }
     sabotages[what]()
@@ -45,6 +48,17 @@ def raise_in_a_cell() -> None:
         return step(self, *args)
 
     Trainer.step = raising  # type: ignore[method-assign]
+
+
+def kill_in_a_cell() -> None:
+    step = Trainer.step
+
+    def killing(self: Trainer, *args: Any) -> Any:
+        if self.cell.name.startswith("2d.plain") and dist.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return step(self, *args)
+
+    Trainer.step = killing  # type: ignore[method-assign]
 
 
 def swap_the_optimizer() -> None:

@@ -4,6 +4,7 @@ Everything goes into a hidden folder beside the wanted one, which is renamed whe
 that looks finished, and the next build removes what is left of it.
 """
 
+import contextlib
 import fcntl
 import logging
 import os
@@ -56,7 +57,8 @@ class StoreWriter:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for file in self._files.values():
-            file.close()
+            with contextlib.suppress(OSError):  # on a full disk closing fails as writing did, and all is discarded anyway
+                file.close()
         shutil.rmtree(self._partial, ignore_errors=True)
         self._lock.close()
 

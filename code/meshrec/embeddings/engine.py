@@ -86,11 +86,11 @@ class ShardedEmbeddings:
         local = ids - self._starts
         if self._whole:
             held = None
-            indices, offsets = local.view(-1), torch.arange(local.numel() + 1, device=ids.device)
+            indices, offsets = local.reshape(-1), torch.arange(local.numel() + 1, device=ids.device)
         else:
             held = (local >= 0) & (local < self._rows)
             indices = local[held]
-            offsets = torch.nn.functional.pad(held.view(-1).cumsum(0), (1, 0))
+            offsets = torch.nn.functional.pad(held.reshape(-1).cumsum(0), (1, 0))
         pooled = self.tables.lookup(indices.long(), offsets)
         if torch.is_grad_enabled():
             self._looked_up = LookedUp(pooled, local, held)
@@ -155,7 +155,7 @@ class ShardedEmbeddings:
     def _flat_rows(self, looked_up: "LookedUp") -> torch.Tensor:
         """Rows of the flat buffer [n] int64 that a lookup read, shard by shard, with repeats."""
         rows = looked_up.local + self.tables.first_rows[:, None]
-        return rows.view(-1) if looked_up.held is None else rows[looked_up.held]
+        return rows.reshape(-1) if looked_up.held is None else rows[looked_up.held]
 
     def live(self) -> dict[str, Any]:
         """What is really there, read off the kernel and the process groups."""

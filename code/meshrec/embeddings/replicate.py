@@ -57,13 +57,13 @@ class ReplicaAverage:
 
     def touch(self, rows: torch.Tensor) -> None:
         """Note rows [n] of the flat buffer that the coming update will change; repeats are allowed."""
-        self._touched.append(rows)
+        self._touched.append(torch.unique(rows))
 
     def average(self) -> None:
         """Average weights and moments over the twins; collective over the replica group. Afterwards twins are bit-equal."""
         if not self._touched:
             return
-        own = torch.unique(torch.cat(self._touched))
+        own = self._touched[0] if len(self._touched) == 1 else torch.unique(torch.cat(self._touched))
         self._touched.clear()
         longest = self._twin_rows.longest(own.numel(), own.device)
         union = torch.unique(self._twin_rows.gather(own, longest))

@@ -59,6 +59,7 @@ class Cell:
             "ranks": self.ranks,
             "seed": self.seed,
             "global_batch": self.global_batch,
+            "batch_period": batch_period(experiment),
             "layout": resolved_layout(self.layout_level),
             "optimizer": self.optimizer_level.model_dump(mode="json", exclude={"layouts"}),
         }
@@ -141,15 +142,19 @@ def samples_per_run(experiment: Experiment, train_samples: int) -> int:
     Raises:
         ValueError: not even one step fits into the training set.
     """
-    batches = [scaling.global_batch_at(ranks) for scaling in experiment.scaling.values() for ranks in experiment.ranks]
-    period = math.lcm(*batches)
+    period = batch_period(experiment)
     samples = train_samples // period * period
     if samples == 0:
         raise ValueError(
-            f"{train_samples} training samples are fewer than {period}, the least common multiple of the global batches "
-            f"{sorted(set(batches))}: take smaller batches or more data"
+            f"{train_samples} training samples are fewer than {period}, the least common multiple of all global batches: "
+            "take smaller batches or more data"
         )
     return samples
+
+
+def batch_period(experiment: Experiment) -> int:
+    """Least common multiple of all global batches of the experiment: every run consumes a multiple of it."""
+    return math.lcm(*(scaling.global_batch_at(ranks) for scaling in experiment.scaling.values() for ranks in experiment.ranks))
 
 
 def dataset_id(dataset: Dataset) -> str:

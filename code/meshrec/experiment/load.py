@@ -34,6 +34,8 @@ def load_experiment(path: Path | str) -> Experiment:
     lines = _lines_of_keys(path, text)
     try:
         experiment = Experiment.model_validate(yaml.safe_load(text))
+    except yaml.YAMLError as error:
+        raise ExperimentError(f"{path}: is no plain YAML: {error}") from None
     except ValidationError as error:
         raise _report(path, lines, _schema_problems(error)) from None
     found = list(problems(experiment, path.stem))
@@ -78,8 +80,10 @@ def _lines_of_keys(path: Path, text: str) -> dict[KeyPath, int]:
     def visit(node: yaml.Node | None, key: KeyPath) -> None:
         if isinstance(node, yaml.MappingNode):
             for name, value in node.value:
-                child = (*key, name.value)
                 line = name.start_mark.line + 1
+                if not isinstance(name, yaml.ScalarNode):
+                    raise ExperimentError(f"{path}:{line}: a list or mapping as a key, want a name")
+                child = (*key, name.value)
                 if child in lines:
                     where = ".".join(map(str, child))
                     raise ExperimentError(f"{path}:{line}: {where}: given twice, first in line {lines[child]}")
@@ -94,4 +98,6 @@ def _lines_of_keys(path: Path, text: str) -> dict[KeyPath, int]:
         visit(yaml.compose(text, Loader=yaml.SafeLoader), ())
     except yaml.YAMLError as error:
         raise ExperimentError(f"{path}: is no valid YAML: {error}") from error
+    except RecursionError:
+        raise ExperimentError(f"{path}: contains itself through a YAML anchor; write it out") from None
     return lines

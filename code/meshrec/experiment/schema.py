@@ -1,4 +1,4 @@
-"""The typed schema of an experiment file: datasets, model, layouts, optimizers and the analysis fixed beforehand.
+"""The typed schema of an experiment file: datasets, model, layouts, optimizers and the analysis.
 
 Every field that a run depends on is here, so that a resolved cell says all there is to know about it. Unknown keys are errors.
 """
@@ -17,7 +17,7 @@ Label = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=32)]
 class Strict(BaseModel):
     """Immutable and closed: a key that is not declared is an error, not a silent default."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 # --- data -------------------------------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ class Comparison(Strict):
 
 
 class Analysis(Strict):
-    """Fixed before the runs: comparisons, margins and the confirmatory family (Holm)."""
+    """To be fixed before the runs, whose records hold its hash: comparisons, margins and the confirmatory family (Holm)."""
 
     factorial: Factorial
     pairs: dict[Label, Annotated[list[str], Field(min_length=2, max_length=2)]] = {}
@@ -257,7 +257,7 @@ class Experiment(Strict):
     model: DlrmModel = DlrmModel()
     training: Training = Training()
     ranks: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
-    seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+    seeds: Annotated[list[Annotated[int, Field(ge=0, le=2**63 - 1)]], Field(min_length=1)]
     scaling: Annotated[dict[Label, Scaling], Field(min_length=1)]
     layouts: Annotated[dict[Label, Layout], Field(min_length=1)]
     optimizers: Annotated[dict[Label, Optimizer], Field(min_length=1)]

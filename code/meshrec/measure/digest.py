@@ -5,6 +5,8 @@ from numpy.typing import NDArray
 
 UInt64 = NDArray[np.uint64]
 
+_PART = 2**20
+"""Numbers digested at once: their 64-bit working copies are eight times as large as they are."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -31,7 +33,8 @@ def digest(positions: NDArray[np.integer], values: NDArray[np.integer]) -> int:
 def digest_rows(first_position: int, rows: NDArray[np.float32]) -> int:
     """Digest of consecutive float32 numbers (any shape, C order) that start at a position of the whole."""
     bits = np.ascontiguousarray(rows, dtype=np.float32).reshape(-1).view(np.uint32)
-    return digest(np.arange(first_position, first_position + bits.size, dtype=np.uint64), bits)
+    parts = (slice(start, min(start + _PART, bits.size)) for start in range(0, bits.size, _PART))
+    return add(*(digest(np.arange(p.start, p.stop, dtype=np.uint64) + np.uint64(first_position), bits[p]) for p in parts))
 
 
 def add(*digests: int) -> int:

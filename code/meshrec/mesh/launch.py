@@ -71,8 +71,10 @@ def launch(function: Callable[..., Any], ranks: int, *args: Any, timeout: float,
     """
     with tempfile.TemporaryDirectory(prefix="meshrec-") as folder:
         rendezvous = f"file://{Path(folder) / 'rendezvous'}"
-        started = [_start(number, ranks, rendezvous, collective_timeout, function, args) for number in range(ranks)]
+        started: list[_Rank] = []
         try:
+            for number in range(ranks):
+                started.append(_start(number, ranks, rendezvous, collective_timeout, function, args))
             return _collect(started, timeout)
         finally:
             _end(started)
@@ -195,12 +197,12 @@ def _rank_main(
         value = function(*args)
         dist.barrier()
         dist.destroy_process_group()
+        pipe.send(("ok", value))
     except BaseException as error:
         cause = "".join(traceback.format_exception_only(error)).strip()
         pipe.send(("failed", time.time(), cause, traceback.format_exc()))
         pipe.close()
         os._exit(1)  # no clean-up that could wait for other ranks
-    pipe.send(("ok", value))
     pipe.close()
 
 

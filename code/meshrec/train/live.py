@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from meshrec.embeddings.adagrad import kernel_optimizer
+from meshrec.embeddings.plan import make_plan
 from meshrec.experiment.cells import Cell
 from meshrec.experiment.schema import MomentScaledRowwiseAdagrad
 from meshrec.mesh.layout import MeshLayout
@@ -39,6 +40,7 @@ def expected_live(cell: Cell, rank: int) -> dict[str, Any]:
     level, optimizer = cell.layout_level, kernel_optimizer(cell.optimizer_level)
     layout = MeshLayout(cell.ranks, level.replicas, level.rank_order)
     dense = cell.experiment.training.dense_optimizer
+    plan = make_plan(cell.experiment.dataset.rows_of_tables, cell.shards, level.sharding)
     return {
         "kernel": _KERNELS[cell.experiment.training.kernel],
         "optimizer": {"sgd": "EXACT_SGD", "rowwise_adagrad": "EXACT_ROWWISE_ADAGRAD"}[optimizer.kind],
@@ -47,6 +49,8 @@ def expected_live(cell: Cell, rank: int) -> dict[str, Any]:
         **({"eps": optimizer.eps, "initial_moment": optimizer.initial_moment} if optimizer.has_moments else {}),
         "sharding_group": next(group for group in layout.sharding_groups() if rank in group),
         "replica_group": next(group for group in layout.replica_groups() if rank in group),
+        "rows_held": sum(shard.rows for shard in plan.of(layout.coordinates(rank)[1])),
+        "weight_dtype": "float32",
         "replicas": level.replicas,
         "shards": cell.shards,
         "sync": level.sync if level.replicas > 1 else None,

@@ -19,7 +19,7 @@ from meshrec.measure.wire import dense_bytes, exchange_bytes, sync_bytes
 from meshrec.mesh.device import synchronise
 from meshrec.mesh.groups import MeshPool
 from meshrec.train import summary
-from meshrec.train.evaluate import evaluate
+from meshrec.train.evaluate import RunDiverged, evaluate
 from meshrec.train.initial import dense_digest, tables_digest
 from meshrec.train.live import check_live, live_moment_scale
 from meshrec.train.trainer import Trainer
@@ -28,10 +28,6 @@ log = logging.getLogger(__name__)
 
 CHECK_EVERY = 16
 """Steps between two looks at the losses."""
-
-
-class RunDiverged(RuntimeError):
-    """The loss is no longer a number. Every rank finds this in the same step, since all see the global loss."""
 
 
 def run_cell(cell: Cell, store: Store, meshes: MeshPool, environment: dict[str, Any]) -> RunRecord | None:
@@ -45,14 +41,14 @@ def run_cell(cell: Cell, store: Store, meshes: MeshPool, environment: dict[str, 
         LiveMismatch: the wrapped objects are not what the cell asks for.
     """
     started, clock_start = datetime.now(UTC), time.perf_counter()
-    return_freed_memory()
-    reset_peak_rss()
     trainer = Trainer(cell, meshes)
     rank = trainer.mesh.rank
     live = trainer.live()
     check_live(cell, rank, live)
     rows, dim = cell.experiment.dataset.rows_of_tables, cell.experiment.model.embedding_dim
     digests = tables_digest(trainer.embeddings), dense_digest(trainer.dense.flat, rows, dim)
+    return_freed_memory()  # so that the peak is this run's own, and its set-up no part of it
+    reset_peak_rss()
     set_up = time.perf_counter()
 
     losses, clock, order_digest = _train(trainer, store)
@@ -151,9 +147,11 @@ def _train(trainer: Trainer, store: Store) -> tuple[Any, PhaseClock, int]:
             with clock.phase("data_wait"):
                 batch = trainer.feed(next(served))
             losses[step] = trainer.step(batch, clock)
+            if step == len(batches) - 1:
+                with clock.phase("replica_sync"):
+                    trainer.embeddings.finish()
         if step % CHECK_EVERY == CHECK_EVERY - 1 or step == len(batches) - 1:
             _check_finite(losses, step)
-    trainer.embeddings.finish()
     return losses.cpu().numpy(), clock, batches.order_digest
 
 

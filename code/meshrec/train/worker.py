@@ -13,7 +13,8 @@ from meshrec.experiment.cells import Cell
 from meshrec.experiment.record import write_record
 from meshrec.mesh.device import device_of
 from meshrec.mesh.groups import MeshPool
-from meshrec.train.run import RunDiverged, failed_record, run_cell
+from meshrec.train.evaluate import RunDiverged
+from meshrec.train.run import failed_record, run_cell
 
 log = logging.getLogger(__name__)
 

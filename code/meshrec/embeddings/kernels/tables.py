@@ -6,13 +6,20 @@ from typing import Any
 import torch
 
 from meshrec.embeddings.adagrad import KernelOptimizer
-from meshrec.embeddings.plan import TableShard
+from meshrec.embeddings.plan import PlanError, TableShard
+
+LARGEST_ROW = 2**31 - 1
+"""Row numbers travel between twins as 32-bit integers."""
 
 
 class ShardTables(ABC):
     """Rows of one rank's shards, shard by shard in the plan's order. D numbers a row, S shards, B bags a shard."""
 
     def __init__(self, shards: list[TableShard], dim: int, optimizer: KernelOptimizer, device: torch.device) -> None:
+        if sum(shard.rows for shard in shards) > LARGEST_ROW:
+            raise PlanError(
+                f"{sum(shard.rows for shard in shards)} rows on one rank, want at most {LARGEST_ROW}: use more shards"
+            )
         self.shards = shards
         self.dim = dim
         self.has_moments = optimizer.has_moments
