@@ -140,3 +140,31 @@ def test_a_missing_file_and_undecodable_bytes_are_errors(tmp_path):
     path.write_bytes(b"name: \xff\xfe\n")
     with pytest.raises(ExperimentError, match=r"smoke\.yaml: can't be read: .*UTF-8"):
         load_experiment(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("? [a, b]\n: 1\n", ":1: a list or mapping as a key, want a name"),
+        ("name: !!python/object:os.system {}\n", "is no plain YAML"),
+        ("name: &a [*a]\n", "contains itself through a YAML anchor"),
+    ],
+)
+def test_exotic_yaml_is_refused_in_a_sentence(tmp_path, text, message):
+    path = tmp_path / "odd.yaml"
+    path.write_text(text)
+    with pytest.raises(ExperimentError, match=r"odd\.yaml") as caught:
+        load_experiment(path)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("lr", [".inf", ".nan"])
+def test_a_learning_rate_is_a_number(tmp_path, lr):
+    old = "plain: {kind: rowwise_adagrad, lr: 0.02}"
+    with pytest.raises(ExperimentError, match=r"optimizers\.plain\.lr: found (inf|nan): Input should be a finite number"):
+        load_experiment(edited(tmp_path, old, old.replace("0.02", lr)))
+
+
+def test_a_seed_fits_into_the_tables(tmp_path):
+    with pytest.raises(ExperimentError, match=r"seeds\.2: found 9223372036854775808"):
+        load_experiment(edited(tmp_path, "seeds: [0, 1, 2]", f"seeds: [0, 1, {2**63}]"))
