@@ -82,6 +82,7 @@ class Planted:
             phases={name: _phase(share * cell.global_batch / speed) for name, share in (("lookup", 0.6), ("update", 0.3))},
             traffic=_traffic(cell),
             memory=_memory(cell),
+            stages={"set_up": 1.0, "train": 2.0 + cell.ranks, "evaluate": 0.5},
             environment=ENVIRONMENT,
             data={
                 "kind": "synthetic",

@@ -51,6 +51,7 @@ def test_one_row_per_run_and_part(tmp_path: Path) -> None:
     assert (row["ne"], row["samples_per_second"], row["steps"]) == (wanted.metrics.ne, wanted.metrics.samples_per_second, 50)
     assert (row["replicas"], row["moment_scale"], row["execution"], row["init_hash"]) == (2, 2.0, "ranks", "init2")
     assert row["optimum_ne"] == 0.80
+    assert (row["set_up_seconds"], row["train_seconds"], row["evaluate_seconds"]) == (1.0, 6.0, 0.5)
     assert len(pd.read_parquet(tmp_path / "phases.parquet")) == 2 * 30
     assert len(pd.read_parquet(tmp_path / "memory.parquet")) == 2 * 30
     assert len(pd.read_parquet(tmp_path / "bytes.parquet")) == 30 + 12

@@ -59,7 +59,7 @@ RUN_COLUMNS = {
     "analysis_hash": "str",
     "device": "str",
     "cores": "Int64",
-    "wall_seconds": "Float64",
+    **dict.fromkeys(("set_up_seconds", "train_seconds", "evaluate_seconds", "wall_seconds"), "Float64"),
     "started_at": "str",
 }
 PART_COLUMNS = {**PLACE, "layout": "str", "optimizer": "str", "scaling": "str", "global_batch": "Int64"}
@@ -196,6 +196,7 @@ def _run_row(run: Run) -> dict[str, Any]:
     row |= {name: record.factors.get(name) for name in FACTORS}
     row |= {name: getattr(record, name) for name in ("reason", "analysis_hash", "wall_seconds", "started_at")}
     row |= {name: record.environment.get(name) for name in ("device", "cores")}
+    row |= {f"{stage}_seconds": seconds for stage, seconds in record.stages.items()}
     row |= {f"optimum_{name}": value for name, value in (record.data.get("optimum") or {}).items()}
     if record.hashes:
         row |= {f"{name}_hash": getattr(record.hashes, name) for name in HASHES}
