@@ -62,6 +62,7 @@ class ShardedEmbeddings:
         self._sync_every = layout.sync_every
         self._steps = 0
         self._looked_up: LookedUp | None = None
+        self._updated: LookedUp | None = None
         rows = [shard.rows for shard in self.shards]
         self._starts = torch.tensor([shard.start for shard in self.shards], dtype=torch.int32, device=mesh.device)[:, None]
         self._rows = torch.tensor(rows, dtype=torch.int32, device=mesh.device)[:, None]
@@ -121,13 +122,15 @@ class ShardedEmbeddings:
             self.tables.apply(gradients.rows, gradients.gradients)
         else:
             torch.autograd.backward(looked_up.pooled, gradients)
-        if self.average is not None:
-            self.average.touch(self._flat_rows(looked_up))
+        self._updated = looked_up
 
     def synchronise(self) -> None:
         """End of a step: with `sync: weights`, every K-th averages weights and moments over the replicas."""
         self._steps += 1
-        if self.average is not None and self._steps % self._sync_every == 0:
+        if self.average is None or self._updated is None:
+            return
+        self.average.touch(self._flat_rows(self._updated))
+        if self._steps % self._sync_every == 0:
             self.average.average()
 
     def finish(self) -> None:

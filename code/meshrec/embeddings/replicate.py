@@ -56,7 +56,7 @@ class ReplicaAverage:
         self.sizes: list[SyncSize] = []
 
     def touch(self, rows: torch.Tensor) -> None:
-        """Note rows [n] of the flat buffer that the coming update will change; repeats are allowed."""
+        """Note rows [n] of the flat buffer that an update has changed; repeats are allowed."""
         self._touched.append(torch.unique(rows))
 
     def average(self) -> None:
