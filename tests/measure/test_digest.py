@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import meshrec.measure.digest as module
 from meshrec.measure.digest import add, digest, digest_rows, mix
 
 VALUES = np.random.default_rng(0).standard_normal(60).astype(np.float32)
@@ -63,3 +64,15 @@ def test_rows_are_read_in_c_order_whatever_their_strides():
     rows = VALUES.reshape(15, 4)
     assert digest_rows(8, rows) == digest_rows(8, np.asfortranarray(rows)) == digest_rows(8, VALUES)
     assert digest_rows(8, rows.T) != digest_rows(8, rows)
+
+
+@pytest.mark.parametrize("part", [1, 7, 20, 59, 60])
+def test_the_size_of_the_parts_that_are_worked_on_does_not_matter(monkeypatch: pytest.MonkeyPatch, part: int):
+    whole = digest_rows(11, VALUES)
+    monkeypatch.setattr(module, "_PART", part)
+    assert digest_rows(11, VALUES) == whole
+    assert whole == digest(np.arange(11, 71), VALUES.view(np.uint32))
+
+
+def test_no_rows_add_nothing():
+    assert digest_rows(5, np.empty((0, 4), np.float32)) == 0

@@ -1,5 +1,6 @@
 """Memory by formula against bytes worked out by hand, and a peak that belongs to one run."""
 
+import resource
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -64,16 +65,18 @@ def test_optimizers_without_state_hold_none():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no peak of one run: see below")
 def test_the_peak_is_in_bytes_and_of_the_time_since_the_reset():
+    resettable = can_reset()
     reset_peak_rss()
     before = peak_rss_bytes()
     assert before is not None
+    assert before % resource.getpagesize() == 0
     assert before == pytest.approx(psutil.Process().memory_info().rss, abs=32 * MIB)
     block = np.ones(96 * MIB, np.uint8)
     del block
     after = peak_rss_bytes()
     assert after is not None
     assert 80 * MIB < after - before < 160 * MIB
-    if can_reset():
+    if resettable:
         reset_peak_rss()
         assert peak_rss_bytes() < after - 64 * MIB
 
