@@ -9,7 +9,17 @@ from meshrec.experiment.record import Memory, Traffic
 from meshrec.measure.clock import PHASES
 from meshrec.measure.ledger import Entry
 from meshrec.measure.quality import Quality
-from meshrec.train.summary import HashMismatch, RankSummary, init_hash, memory, metrics, order_hash, phases, traffic
+from meshrec.train.summary import (
+    HashMismatch,
+    RankSummary,
+    UncountedTraffic,
+    init_hash,
+    memory,
+    metrics,
+    order_hash,
+    phases,
+    traffic,
+)
 
 QUALITY = Quality(logloss=0.5, ne=0.9, auc=0.7)
 
@@ -183,3 +193,8 @@ def test_different_starts_are_an_error(wrong: list[RankSummary]):
 def test_order_hash_is_over_all_ranks_of_all_replicas():
     served = [rank(replica=replica, order_digest=digest) for replica, digest in ((0, 5), (1, 2**64 - 1), (1, 12))]
     assert order_hash(served) == f"{16:016x}"
+
+
+def test_traffic_that_was_never_counted_is_an_error():
+    with pytest.raises(UncountedTraffic, match=r"\['sync_rows'\]"):
+        traffic([rank(analytic_traffic={"sync_rows": 20.0})])

@@ -17,6 +17,10 @@ class HashMismatch(RuntimeError):
     """Ranks that must hold the same thing don't."""
 
 
+class UncountedTraffic(RuntimeError):
+    """A collective sends bytes that the ledger doesn't know."""
+
+
 @dataclass(frozen=True)
 class RankSummary:
     """One rank's share of a run."""
@@ -97,9 +101,16 @@ def phases(ranks: list[RankSummary], warmup_steps: int) -> dict[str, Phase]:
 
 
 def traffic(ranks: list[RankSummary]) -> dict[str, Traffic]:
-    """Bytes a step and rank, counted and by formula, of every collective that either of them knows."""
+    """Bytes a step and rank, counted and by formula, of every collective.
+
+    Raises:
+        UncountedTraffic: the formula has a collective that was never counted.
+    """
     steps = ranks[0].losses.size
     known: dict[str, Entry] = {name: entry for rank in ranks for name, entry in rank.traffic.items()}
+    uncounted = {name for rank in ranks for name, sent in rank.analytic_traffic.items() if sent} - set(known)
+    if uncounted:
+        raise UncountedTraffic(f"by formula there is traffic of {sorted(uncounted)}, but none was counted")
     return {
         name: Traffic(
             dimension=entry.dimension,
