@@ -108,19 +108,22 @@ def test_an_optimizer_swapped_behind_the_configs_back_is_caught(experiment: Expe
     assert "optimizer: found 'EXACT_SGD', want 'EXACT_ROWWISE_ADAGRAD'" in reason
 
 
+def reason_of(cell: str, sabotage: str, experiment: Experiment, store: Path, folder: Path) -> str:
+    """Why a cell failed under a sabotage."""
+    (folder / "experiment.json").write_text(experiment.model_dump_json())
+    sabotaged(sabotage, folder / "experiment.json", store, folder / "out")
+    record = read_record(folder / "out" / f"{cell}.strong.json")
+    assert record.status == "failed"
+    assert record.reason
+    return record.reason
+
+
 def test_a_learning_rate_changed_during_training_is_caught(experiment: Experiment, store: Path, tmp_path: Path):
-    (tmp_path / "experiment.json").write_text(experiment.model_dump_json())
-    sabotaged("halve the learning rate", tmp_path / "experiment.json", store, tmp_path / "out")
-    reason = read_record(tmp_path / "out" / "1d.plain.strong.json").reason
-    assert reason
-    assert "lr: found 0.025" in reason
+    assert "lr: found 0.025" in reason_of("1d.plain", "halve the learning rate", experiment, store, tmp_path)
 
 
 def test_other_initial_weights_on_one_replica_are_caught(experiment: Experiment, store: Path, tmp_path: Path):
-    (tmp_path / "experiment.json").write_text(experiment.model_dump_json())
-    sabotaged("other weights on rank 1", tmp_path / "experiment.json", store, tmp_path / "out")
-    reason = read_record(tmp_path / "out" / "2d.plain.strong.json").reason
-    assert reason
+    reason = reason_of("2d.plain", "other weights on rank 1", experiment, store, tmp_path)
     assert "replicas started from different weights" in reason
 
 
