@@ -141,7 +141,7 @@ def prepare(options: argparse.Namespace) -> None:
     """Make the experiment's columnar store."""
     from meshrec.data.prepare import prepare as prepare_store
 
-    prepare_store(_load(options).dataset, options.out)
+    prepare_store(_load(options).dataset, options.out, options.workers)
     print(options.out)
 
 
@@ -198,6 +198,12 @@ def _folder(text: str) -> Path:
     return Path(text)
 
 
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no positive number")
+    return int(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="meshrec", description=__doc__)
     parser.add_argument("-v", "--verbose", action="store_true", help="log at DEBUG")
@@ -213,7 +219,9 @@ def _parser() -> argparse.ArgumentParser:
 
     add(check, experiment=False)
     add(cells).add_argument("--json", action="store_true", help="all settings, for machines")
-    add(prepare).add_argument("--out", type=Path, required=True, help="folder of the store")
+    step = add(prepare)
+    step.add_argument("--out", type=Path, required=True, help="folder of the store")
+    step.add_argument("--workers", type=_positive, help="threads; all cores when left out. They don't change the result")
     step = add(train)
     step.add_argument("--ranks", type=int, required=True)
     step.add_argument("--seed", type=int, required=True)

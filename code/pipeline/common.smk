@@ -83,9 +83,12 @@ def store_of(wildcards):
 
 
 def source_of(wildcards):
-    """Text file that a data set is made from; nothing for generated data."""
-    path = getattr(EXPERIMENTS[DATASETS[wildcards.dataset]].dataset, "path", None)
-    return [] if path is None else str(Path(os.path.expandvars(path)).expanduser())
+    """Files that a data set is made from; none for generated data."""
+    paths = getattr(EXPERIMENTS[DATASETS[wildcards.dataset]].dataset, "path", [])
+    return [
+        str(Path(os.path.expandvars(path)).expanduser())
+        for path in ([paths] if isinstance(paths, str) else paths)
+    ]
 
 
 def memory_mb(wildcards):

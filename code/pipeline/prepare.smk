@@ -7,6 +7,7 @@ rule prepare:
         "data/logs/{dataset}.log",
     conda:
         "../../environment.yml"
+    threads: 4
     resources:
         mem_mb=8000,
     params:
@@ -14,4 +15,4 @@ rule prepare:
     message:
         "Preparing data set {wildcards.dataset}"
     shell:
-        "python -m meshrec.cli prepare {params.experiment:q} --out {output:q} > {log:q} 2>&1"
+        "python -m meshrec.cli prepare {params.experiment:q} --workers {threads} --out {output:q} > {log:q} 2>&1"

@@ -92,7 +92,7 @@ def accepted(store: Store) -> int:
 
 
 def rejected_lines(store: Store) -> list[list[str]]:
-    """[line, field, reason] of each rejected line."""
+    """[line, field, found, reason] of each rejected line."""
     file = store.path / "rejected.tsv"
     return [line.split("\t")[1:] for line in file.read_text().splitlines()[1:]]
 
@@ -101,10 +101,10 @@ def column(store: Store, name: str, field: int) -> np.ndarray:
     return np.concatenate([getattr(part, name)[:, field] for part in (store.train, store.evaluation)])
 
 
-def assert_refused(tmp_path: Path, lines: list[str] | bytes | Path, *patterns: str) -> None:
+def assert_refused(tmp_path: Path, lines: list[str] | bytes | Path, *patterns: str, **settings: object) -> None:
     """The text as a whole is an error, each pattern is in its message, and nothing is left behind."""
     with pytest.raises(DataError) as error:
-        build(tmp_path, lines)
+        build(tmp_path, lines, **settings)
     for pattern in patterns:
         assert pattern in str(error.value)
     assert not (tmp_path / "store").exists()

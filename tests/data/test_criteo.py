@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meshrec.data import criteo
+from meshrec.data import criteo, source
 from meshrec.data.columns import DataError, transform_categories, transform_counts
 from meshrec.data.prepare import available, prepare
 
@@ -33,7 +33,7 @@ def assert_reads_like_oracle(path: Path, text: bytes, out: Path) -> None:
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
 @pytest.mark.parametrize("compressed", [False, True])
 def test_good_and_bad_lines_as_the_oracle(tmp_path, monkeypatch, chunk, line_end, compressed):
-    monkeypatch.setattr(criteo, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr(source, "CHUNK_BYTES", chunk)
     rng = random.Random(chunk)
     lines = ["\t".join(spoiled(rng, fields(rng)) if rng.random() < 0.5 else fields(rng)) for _ in range(1500)]
     text = line_end.join([*good_lines(20), *lines, *good_lines(1, seed=9)]).encode()
@@ -71,7 +71,7 @@ def test_rows_of_categories_stay_in_their_table_and_off_the_missing_row():
     np.testing.assert_array_equal(rows[0], [1, 1 + (2**31 - 1) % (2**31 - 2), 1 + 2**31 % (2**31 - 2), 1 + (2**32 - 1) % 9])
 
 
-def test_rejected_lines_are_counted_and_the_first_hundred_named(tmp_path, caplog):
+def test_rejected_lines_are_counted_and_each_is_named(tmp_path, caplog):
     lines = good_lines(300)
     for bad in range(0, 240, 2):
         lines[bad] = lines[bad].replace(lines[bad][0], "7", 1)
@@ -80,11 +80,11 @@ def test_rejected_lines_are_counted_and_the_first_hundred_named(tmp_path, caplog
     with caplog.at_level(logging.WARNING):
         store = prepare(dataset(path), tmp_path / "store")
     assert store.manifest.rejected == {"label": 120}
-    assert "120 of 300 lines rejected (label 120)" in caplog.text
+    assert "120 lines rejected (label 120)" in caplog.text
     written = (tmp_path / "store" / "rejected.tsv").read_text().splitlines()
-    assert written[0] == "file\tline\tfield\treason"
-    assert len(written) == 101
-    assert written[2] == "rows.tsv\t3\tlabel\tfound '7', want 0 or 1"
+    assert written[0] == "file\tline\tfield\tfound\treason"
+    assert len(written) == 121
+    assert written[2] == "rows.tsv\t3\tlabel\t'7'\twant 0 or 1"
 
 
 def test_split_is_by_file_order(tmp_path):
@@ -140,7 +140,7 @@ def test_hash_is_that_of_the_file(tmp_path):
 
     path = tmp_path / "rows.gz"
     path.write_bytes(gzip.compress("\n".join(good_lines(50)).encode()))
-    source = prepare(dataset(path), tmp_path / "store").manifest.source
+    source = prepare(dataset(path), tmp_path / "store").manifest.sources[0]
     assert source is not None
     assert (source.file, source.bytes) == ("rows.gz", path.stat().st_size)
     assert source.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()

@@ -9,9 +9,15 @@ MISSING_DENSE = -1.0
 """A missing count after the transform. log1p(max(x, 0)) is never negative, so missing stays apart from zero."""
 MISSING_ROW = 0
 """Table row of a missing category."""
+FIRST_OWN_ROW = 2
+"""Table row of a vocabulary's first category. Row 1 is shared by all that the vocabulary doesn't have."""
+_TRANSFORM_DENSE = "dense: log1p(max(count, 0)) as float32, missing = -1; "
 TRANSFORM = (
-    "dense: log1p(max(count, 0)) as float32, missing = -1; "
-    "sparse: table row as int32, missing = 0, else 1 + value mod (rows - 1) with value the category as an unsigned number"
+    _TRANSFORM_DENSE
+    + "sparse: table row as int32, missing = 0, else 1 + value mod (rows - 1) with value the category as an unsigned number"
+)
+VOCABULARY_TRANSFORM = (
+    _TRANSFORM_DENSE + "sparse: table row as int32, missing = 0, else 2 + place in the table's vocabulary, not in it = 1"
 )
 
 

@@ -1,21 +1,27 @@
-"""Streams Criteo text, plain or gzip, into a store in bounded memory. A bad line is rejected and changes no other."""
+"""Streams Criteo rows of any variant into a store: in bounded memory, over all cores, from the last checkpoint on.
 
-import gzip
-import hashlib
+One thread reads and decompresses chunks of whole lines, a pool parses them, and the rows are appended in the order of the text.
+A line is judged by itself, so that neither the chunks nor the number of workers changes a byte of the result.
+
+Memory: at most `MOST_WORKERS + AHEAD` chunks are under way. A chunk of 4 MiB makes at most 48 MiB of rows (if all of them are
+empty and padded; 3 MiB for Criteo's own), so that the peak is about 0.4 GiB whatever the size of the text.
+"""
+
 import logging
-import os
-import re
-import zlib
-from collections import Counter
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from meshrec.data.columns import Rows, transform_categories, transform_counts
-from meshrec.data.layout import CriteoError, refuse_other_layouts
+from meshrec.data.layout import CriteoError, Layout, refuse_other_layouts
+from meshrec.data.reject import RejectLog, explain
+from meshrec.data.source import LONGEST_LINE, PARQUET, endless_line, expand_path, open_source, read_head
 from meshrec.data.store import REJECTED, Source
+from meshrec.experiment.cells import hash_of
 from meshrec.experiment.schema import DENSE_FEATURES, CriteoDataset
 
 if TYPE_CHECKING:  # the parser brings numba, which takes a second to import
@@ -24,162 +30,173 @@ if TYPE_CHECKING:  # the parser brings numba, which takes a second to import
 
 logger = logging.getLogger(__name__)
 
-CHUNK_BYTES = 4 << 20
-LONGEST_LINE = 1 << 20
-SNIFFED_BYTES = 64 << 10
-"""Part of the text that the layout is judged by."""
-REJECTED_KEPT = 100
-"""Rejected lines that are written down one by one; all of them are counted."""
-GZIP_MAGIC = b"\x1f\x8b"
+CHECKPOINT_CHUNKS = 64
+"""Chunks between two checkpoints: 256 MiB of text, a second's work."""
+AHEAD = 2
+"""Chunks that are read beside those being parsed."""
+MOST_WORKERS = 8
+"""One thread reads and writes for all: more workers would wait for it."""
+DESCRIBED = 10_000
+"""Rejected lines that are described at once."""
+PARSER = 1
+"""Version of what a line becomes. A build that another version began is not gone on with."""
 
 
-def expand_path(path: str) -> Path:
-    """Path with its environment variables put in.
+@dataclass
+class Chunk:
+    """Some lines of a file, and what they hold once they are parsed."""
 
-    Raises:
-        CriteoError: a variable is unset or empty.
-    """
-    for name in re.findall(r"\$\{?(\w+)", path):
-        if not os.environ.get(name):
-            raise CriteoError(f"dataset.path {path!r}: ${name} is not set; set it to the folder that holds the text")
-    return Path(os.path.expandvars(path)).expanduser()
-
-
-class HashedFile:
-    """A binary file that hashes what is read from it: the hash is that of the bytes that were really used."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._hash = hashlib.sha256()
-        self.bytes = 0
-
-    def read(self, size: int = -1) -> bytes:
-        """Read as the file itself does."""
-        data = self._file.read(size)
-        self._hash.update(data)
-        self.bytes += len(data)
-        return data
-
-    def source(self, name: str) -> Source:
-        """Identity of what has been read."""
-        return Source(file=name, bytes=self.bytes, sha256=self._hash.hexdigest())
-
-
-def whole_lines(file: HashedFile, path: Path, compressed: bool) -> Iterator[bytes]:
-    """Chunks of whole lines of the text; only the last one may lack its line end.
-
-    Raises:
-        CriteoError: the gzip data are damaged or end early, or a line is absurdly long.
-    """
-    text = gzip.GzipFile(mode="rb", fileobj=cast(BinaryIO, file)) if compressed else file
-    rest = b""
-    while chunk := _read(text, path):
-        cut = chunk.rfind(b"\n") + 1
-        if cut:
-            yield rest + chunk[:cut]
-            rest = chunk[cut:]
-        else:
-            rest += chunk
-        if len(rest) > LONGEST_LINE:
-            raise CriteoError(f"{path}: a line is longer than {LONGEST_LINE} bytes, so this is no Criteo text; check the file")
-    if rest:
-        yield rest
-
-
-def _read(text: "gzip.GzipFile | HashedFile", path: Path) -> bytes:
-    try:
-        return text.read(CHUNK_BYTES)
-    except (EOFError, OSError, zlib.error) as error:
-        raise CriteoError(f"{path}: can't be read to its end: {error}; fetch the file again") from None
+    text: bytes
+    parsed: "Future[ParsedLines]"
 
 
 class CriteoReader:
-    """Reads one text: iterating yields the good rows, and afterwards the rejected lines and the source's hash are known.
+    """Reads all files of a data set into a writer, and knows afterwards what was in them."""
 
-    Raises:
-        CriteoError: unreadable, of another layout, or without a good row.
-    """
+    def __init__(self, dataset: CriteoDataset, writer: "StoreWriter", workers: int) -> None:
+        state = writer.state or {}
+        self.dataset = dataset
+        self.writer = writer
+        self.workers = min(workers, MOST_WORKERS)
+        self.layout = Layout.of(dataset)
+        self.hashed = dataset.categories.kind == "hashed"
+        self.rejected = RejectLog(writer.partial, dataset.max_rejected, state.get("rejected"))
+        self.sources: list[Source] = [Source.model_validate(source) for source in state.get("sources", [])]
+        """Of the files that were read to their end."""
+        self.rows_after: list[int] = list(state.get("rows_after", []))
+        """Rows in the store after each of them."""
+        self.missing: np.ndarray = np.array(state.get("missing", [0] * 39), np.int64)
+        """Rows in which each feature is missing, [39]."""
+        self.lines: int = state.get("lines", 0)
+        """Lines of the current file so far."""
+        self.bytes: int = state.get("bytes", 0)
+        """Bytes of the current file's text so far."""
 
-    def __init__(self, path: Path, table_rows: list[int]) -> None:
-        self.path = path
-        self.table_rows = table_rows
-        self.lines = 0
-        """Lines read so far."""
-        self.rejected: Counter[str] = Counter()
-        """Reason → lines."""
-        self.rejected_lines: list[str] = []
-        """The first of them: file, line, field and reason, tab-separated."""
-        self.source: Source | None = None
-        """Known when all is read."""
+    def read(self) -> None:
+        """Read what the last checkpoint doesn't have yet.
 
-    def __iter__(self) -> Iterator[Rows]:
-        from meshrec.data.parse import GOOD, parse_lines
+        Raises:
+            CriteoError: a file is unreadable, of another layout, or without a good row.
+        """
+        files = [expand_path(file) for file in self.dataset.files]
+        if self.lines or self.sources:
+            logger.info("%s: going on after %d rows of an interrupted preparation", self.writer.path, self.writer.rows)
+        with ThreadPoolExecutor(self.workers) as pool:
+            try:
+                for path in files[len(self.sources) :]:
+                    self._read_file(path, pool)
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
 
-        try:
-            raw = self.path.open("rb")
-        except OSError as error:
-            raise CriteoError(f"{self.path}: {error.strerror}; check dataset.path") from None
-        with raw:
-            compressed = raw.read(2) == GZIP_MAGIC
-            raw.seek(0)
-            file = HashedFile(raw)
-            for text in whole_lines(file, self.path, compressed):
-                if self.lines == 0:
-                    refuse_other_layouts(self.path.name, text[:SNIFFED_BYTES])
-                parsed = parse_lines(text)
-                self._reject(text, parsed)
-                self.lines += len(parsed.codes)
-                yield self._rows(parsed, parsed.codes == GOOD)
-            self.source = file.source(self.path.name)
-        self._require_rows()
+    def _read_file(self, path: Path, pool: ThreadPoolExecutor) -> None:
+        layout = _layout_of_rows(path, self.layout)
+        head = read_head(path, layout)
+        refuse_other_layouts(path.name, head, layout)
+        before = self.rows_after[-1] if self.rows_after else 0
+        with open_source(path, layout) as source:
+            if layout.header and self.bytes == 0:
+                self.bytes, self.lines = head.find(b"\n") + 1, 1
+            chunks = source.chunks(self.bytes)
+            for number, chunk in enumerate(in_order(chunks, self._parser(layout), pool, self.workers + AHEAD), start=1):
+                self._take(path, layout, chunk)
+                if number % CHECKPOINT_CHUNKS == 0:
+                    self.writer.checkpoint(self._state())
+            self.sources.append(source.source())
+        self._require_rows(path, before)
+        self.rows_after.append(self.writer.rows)
+        self.lines = self.bytes = 0
+        if path != expand_path(self.dataset.files[-1]) or not self.hashed:
+            self.writer.checkpoint(self._state())
 
-    def _rows(self, parsed: "ParsedLines", good: np.ndarray) -> Rows:
-        from meshrec.data.parse import MISSING_CATEGORY, MISSING_COUNT
+    def _parser(self, layout: Layout) -> Callable[[bytes], "ParsedLines"]:
+        from meshrec.data.parse import parse_lines
 
-        counts, categories = parsed.counts[good], parsed.categories[good]
-        return Rows(
-            labels=parsed.labels[good],
-            dense=transform_counts(counts, counts == MISSING_COUNT),
-            sparse=transform_categories(categories, categories == MISSING_CATEGORY, self.table_rows),
-        )
+        tables = np.array(self.dataset.rows_of_tables, np.int64) if self.hashed else None
+        return lambda text: parse_lines(text, layout, tables, self.dataset.max_rejected)
 
-    def _reject(self, text: bytes, parsed: "ParsedLines") -> None:
+    def _take(self, path: Path, layout: Layout, chunk: Chunk) -> None:
+        parsed = chunk.parsed.result()
+        starts = parsed.bad[:, 1].tolist()
+        if any(len(_line(chunk.text, start)) > LONGEST_LINE for start in starts):
+            raise endless_line(path)
+        for first in range(0, len(parsed.bad), DESCRIBED):
+            bad = parsed.bad[first : first + DESCRIBED].tolist()
+            self.rejected.add(path.name, [self._described(layout, chunk.text, line) for line in bad])
+        self.lines += parsed.lines
+        self.bytes += len(chunk.text)
+        self.missing += parsed.missing
+        if self.hashed:
+            self.writer.append(parsed.rows)
+            return
+        self.writer.array("label").append(parsed.rows.labels)
+        self.writer.array("dense").append(parsed.rows.dense)
+        self.writer.array("values").append(parsed.rows.sparse)
+        self.writer.array("gone").append(parsed.gone)
+
+    def _described(self, layout: Layout, text: bytes, bad: list[int]) -> tuple[int, str, str, str, str]:
         from meshrec.data.parse import REASONS
 
-        bad = np.flatnonzero(parsed.codes)
-        self.rejected.update(REASONS[code] for code in parsed.codes[bad])
-        for line in bad[: REJECTED_KEPT - len(self.rejected_lines)]:
-            start = parsed.ends[line - 1] if line else 0
-            fields = text[start : parsed.ends[line]].removesuffix(b"\n").removesuffix(b"\r").split(b"\t")
-            where, why = explain(REASONS[parsed.codes[line]], fields, int(parsed.fields[line]))
-            self.rejected_lines.append(f"{self.path.name}\t{self.lines + line + 1}\t{where}\t{why}")
+        line, start, code, field = bad
+        fields = _line(text, start).split(layout.separator)
+        return self.lines + line + 1, REASONS[code], *explain(REASONS[code], fields, field, layout)
 
-    def _require_rows(self) -> None:
+    def _state(self) -> dict[str, Any]:
+        return {
+            "rejected": self.rejected.state(),
+            "sources": [source.model_dump(mode="json") for source in self.sources],
+            "rows_after": self.rows_after,
+            "missing": self.missing.tolist(),
+            "lines": self.lines,
+            "bytes": self.bytes,
+        }
+
+    def _require_rows(self, path: Path, before: int) -> None:
         if self.lines == 0:
-            raise CriteoError(f"{self.path}: is empty; fetch the file again")
-        if self.rejected.total() == self.lines:
-            first = self.rejected_lines[0].replace("\t", ": ")
+            raise CriteoError(f"{path}: is empty; fetch the file again")
+        if self.lines == self.layout.header:
+            raise CriteoError(f"{path}: has a header line and no rows; fetch the file again")
+        if self.writer.rows == before:
             raise CriteoError(
-                f"{self.path}: all {self.lines} lines are rejected ({_counts(self.rejected)}); the first: {first}"
+                f"{path}: all {self.lines - self.layout.header} lines are rejected ({self.rejected.described}); the first: "
+                f"{self.rejected.first}"
             )
+        if same := [source.file for source in self.sources[:-1] if source.sha256 == self.sources[-1].sha256]:
+            raise CriteoError(f"{path}: has the same bytes as {same[0]}, so rows would be there twice; correct dataset.path")
 
 
-def explain(reason: str, fields: list[bytes], field: int) -> tuple[str, str]:
-    """Name of the bad field, and what was found and wanted there."""
-    if reason == "columns":
-        return "row", "blank line" if fields == [b""] else f"{len(fields)} columns, want 40"
-    if reason == "unlabelled":
-        return "row", f"{len(fields)} columns, want 40; looks unlabelled (hex in column 14)"
-    found = ascii(fields[field][:40].decode("latin-1"))
-    if reason == "label":
-        return "label", f"found {found}, want 0 or 1"
-    if reason == "integer":
-        return f"I{field}", f"found {found}, want an integer of at most 18 digits, or nothing"
-    return f"C{field - DENSE_FEATURES}", f"found {found}, want 8 hexadecimal digits, or nothing"
+def _layout_of_rows(path: Path, layout: Layout) -> Layout:
+    """Parquet has its header apart from its rows."""
+    try:
+        with path.open("rb") as file:
+            return replace(layout, header=False) if file.read(4) == PARQUET else layout
+    except OSError as error:
+        raise CriteoError(f"{path}: {error.strerror}; check dataset.path") from None
 
 
-def _counts(rejected: Counter[str]) -> str:
-    return ", ".join(f"{reason} {number}" for reason, number in sorted(rejected.items()))
+def _line(text: bytes, start: int) -> bytes:
+    end = text.find(b"\n", start)
+    return text[start : end if end >= 0 else len(text)].removesuffix(b"\r")
+
+
+def in_order(
+    texts: Iterable[bytes], parse: "Callable[[bytes], ParsedLines]", pool: ThreadPoolExecutor, most: int
+) -> Iterator[Chunk]:
+    """Chunks with their parsing under way, in the order of the texts and never more than `most` of them at once."""
+    waiting: deque[Chunk] = deque()
+    for text in texts:
+        waiting.append(Chunk(text, pool.submit(parse, text)))
+        if len(waiting) == most:
+            yield waiting.popleft()
+    yield from waiting
+
+
+def key_of(dataset: CriteoDataset) -> str:
+    """What rows depend on before they are split: a build that was interrupted goes on only if this is the same."""
+    settings = dataset.model_dump(mode="json", exclude={"eval_fraction", "eval_days", "max_rejected", "categories"})
+    if dataset.categories.kind == "vocabulary":
+        del settings["table_rows"]
+    files = [(str(path), (status := path.stat()).st_size, status.st_mtime_ns) for path in map(expand_path, dataset.files)]
+    return hash_of([PARSER, dataset.categories.kind, settings, files])
 
 
 def evaluation_rows(rows: int, fraction: float) -> int:
@@ -193,24 +210,53 @@ def evaluation_rows(rows: int, fraction: float) -> int:
     return min(max(round(rows * fraction), 1), rows - 1)
 
 
-def write_criteo(dataset: CriteoDataset, writer: "StoreWriter") -> tuple[int, dict[str, int], Source]:
-    """Read the data set's text into the writer.
-
-    Returns:
-        Training rows, rejected lines by reason, and the text's identity.
+def training_rows(dataset: CriteoDataset, rows_after: list[int]) -> int:
+    """Rows to train on, the first of the store, given the rows after each file.
 
     Raises:
-        CriteoError: the text can't be used; see `CriteoReader`.
+        CriteoError: fewer than two rows, of which one part must be for evaluation.
     """
-    reader = CriteoReader(expand_path(dataset.path), dataset.rows_of_tables)
-    for rows in reader:
-        writer.append(rows)
-    assert reader.source is not None
-    train = writer.rows - evaluation_rows(writer.rows, dataset.eval_fraction)
-    if reader.rejected_lines:
-        counts = _counts(reader.rejected)
+    if not dataset.labelled:
+        return 0
+    if dataset.eval_days is not None:
+        return rows_after[-1 - dataset.eval_days]
+    assert dataset.eval_fraction is not None
+    return rows_after[-1] - evaluation_rows(rows_after[-1], dataset.eval_fraction)
+
+
+def warn_of_the_other_variant(dataset: CriteoDataset, missing: list[int], rows: int) -> None:
+    """Say so if the fields that are empty are those of the other public set: no number of columns can reveal it."""
+    i2, c26 = missing[1] / rows, missing[DENSE_FEATURES + 25] / rows
+    looks = "terabyte" if i2 > 0.01 and c26 < 0.01 else "kaggle" if i2 == 0 and c26 > 0.2 else dataset.variant
+    if rows >= 1000 and looks != dataset.variant:
         logger.warning(
-            "%s: %d of %d lines rejected (%s): see %s", reader.path, reader.rejected.total(), reader.lines, counts, REJECTED
+            "dataset.variant is %s, but I2 is empty in %.0f %% and C26 in %.0f %% of the rows, as in %s; is the variant right?",
+            dataset.variant,
+            100 * i2,
+            100 * c26,
+            looks,
         )
-        writer.write_rejected(["file\tline\tfield\treason", *reader.rejected_lines])
-    return train, dict(reader.rejected), reader.source
+
+
+def write_criteo(dataset: CriteoDataset, writer: "StoreWriter", workers: int) -> tuple[int, dict[str, Any]]:
+    """Read the data set's files into the writer.
+
+    Returns:
+        Training rows, and facts for the manifest.
+
+    Raises:
+        CriteoError: the files can't be used; see `CriteoReader`.
+    """
+    reader = CriteoReader(dataset, writer, workers)
+    reader.read()
+    rejected, missing = reader.rejected, reader.missing.tolist()
+    train = training_rows(dataset, reader.rows_after)
+    if rejected.total:
+        logger.warning("%s: %d lines rejected (%s): see %s", writer.path, rejected.total, rejected.described, REJECTED)
+    warn_of_the_other_variant(dataset, missing, writer.rows)
+    facts: dict[str, Any] = {"rejected": dict(rejected.counts), "sources": reader.sources, "missing": missing}
+    if dataset.categories.kind == "vocabulary":
+        from meshrec.data.vocabulary import assign_rows
+
+        facts |= assign_rows(dataset, writer, train, min(workers, MOST_WORKERS))
+    return train, facts | {"labelled": dataset.labelled}

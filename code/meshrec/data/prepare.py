@@ -1,12 +1,14 @@
 """Builds the prepared columns of a data set, or finds them already built. Imports are late: a check needs no parser."""
 
 import logging
+import os
 from pathlib import Path
 from typing import Any, assert_never
 
 from meshrec.data.columns import DataError
-from meshrec.data.criteo import expand_path, write_criteo
+from meshrec.data.criteo import key_of, write_criteo
 from meshrec.data.layout import CriteoError
+from meshrec.data.source import expand_path
 from meshrec.data.store import Manifest, Source, Store, StoreError, open_store, sha256_of
 from meshrec.data.writer import StoreWriter
 from meshrec.experiment.schema import CriteoDataset, Dataset, SyntheticDataset
@@ -18,15 +20,23 @@ def available(dataset: Dataset) -> str | None:
     """None if the input of a data set can be had, else the reason why not. Cheap: reads no data."""
     if isinstance(dataset, SyntheticDataset):
         return None
-    try:
-        path = expand_path(dataset.path)
-    except CriteoError as error:
-        return str(error)
-    return None if path.is_file() else f"dataset.path {dataset.path!r}: {path} is no file"
+    for file in dataset.files:
+        try:
+            path = expand_path(file)
+        except CriteoError as error:
+            return str(error)
+        if not path.is_file():
+            return f"dataset.path {file!r}: {path} is no file"
+    return None
 
 
-def prepare(dataset: Dataset, out: Path) -> Store:
+def prepare(dataset: Dataset, out: Path, workers: int | None = None) -> Store:
     """Build the data set's store in `out`, unless a whole one with the same settings and the same source is there.
+
+    Args:
+        dataset: what to prepare.
+        out: folder of the store.
+        workers: threads that parse; all cores that this process may use when left out. They don't change the result.
 
     Raises:
         DataError: the input can't be used, or `out` holds something else. Nothing finished-looking is left behind.
@@ -35,16 +45,16 @@ def prepare(dataset: Dataset, out: Path) -> Store:
         raise DataError(reason)
     if store := _reusable(dataset, out):
         return store
-    with StoreWriter(out) as writer:
+    with StoreWriter(out, key_of(dataset) if isinstance(dataset, CriteoDataset) else None) as writer:
         if store := _reusable(dataset, out):  # another process built it while this one waited
             return store
         logger.info("%s: preparing %s data", out, dataset.kind)
-        store = _build(dataset, writer)
+        store = _build(dataset, writer, workers or len(os.sched_getaffinity(0)))
     _report(store.manifest, out)
     return store
 
 
-def _build(dataset: Dataset, writer: StoreWriter) -> Store:
+def _build(dataset: Dataset, writer: StoreWriter, workers: int) -> Store:
     common: dict[str, Any] = {"settings": dataset.model_dump(mode="json"), "table_rows": dataset.rows_of_tables}
     if isinstance(dataset, SyntheticDataset):
         from meshrec.data.synthetic import write_synthetic
@@ -52,8 +62,8 @@ def _build(dataset: Dataset, writer: StoreWriter) -> Store:
         optimum = write_synthetic(dataset, writer)
         return writer.finish(dataset.train_samples, kind=dataset.kind, name=dataset.name, optimum=optimum, **common)
     if isinstance(dataset, CriteoDataset):
-        train, rejected, source = write_criteo(dataset, writer)
-        return writer.finish(train, kind=dataset.kind, name=dataset.name, rejected=rejected, source=source, **common)
+        train, facts = write_criteo(dataset, writer, workers)
+        return writer.finish(train, kind=dataset.kind, name=dataset.name, **facts, **common)
     assert_never(dataset)
 
 
@@ -70,7 +80,7 @@ def _reusable(dataset: Dataset, out: Path) -> Store | None:
     except StoreError as error:
         logger.warning("%s; building it again", error)
         return None
-    if isinstance(dataset, CriteoDataset) and store.manifest.source != _source(expand_path(dataset.path)):
+    if isinstance(dataset, CriteoDataset) and store.manifest.sources != [_source(expand_path(f)) for f in dataset.files]:
         logger.info("%s: the text has changed since; building it again", out)
         return None
     return store
@@ -82,13 +92,17 @@ def _source(path: Path) -> Source:
 
 def _report(manifest: Manifest, out: Path) -> None:
     logger.info(
-        "%s: %d training rows (click rate %.4f), %d evaluation rows (click rate %.4f), data %s",
+        "%s: %d training rows (click rate %s), %d evaluation rows (click rate %s), data %s",
         out,
         manifest.train,
-        manifest.train_click_rate,
+        _rate(manifest.train_click_rate),
         manifest.evaluation,
-        manifest.evaluation_click_rate,
+        _rate(manifest.evaluation_click_rate),
         manifest.data_hash[:16],
     )
     if (best := manifest.optimum) is not None:
         logger.info("%s: best reachable logloss %.5f, NE %.5f, AUC %.5f", out, best.logloss, best.ne, best.auc)
+
+
+def _rate(rate: float | None) -> str:
+    return "unknown" if rate is None else f"{rate:.4f}"

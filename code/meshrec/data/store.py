@@ -1,9 +1,11 @@
 """A columnar store: a folder of memory-mapped arrays and a manifest that says what they are and where they come from.
 
-    label.npy      float32 [n]      0 or 1
-    dense.npy      float32 [n, 13]
-    sparse.npy     int32   [n, 26]  table rows
-    manifest.json  see `Manifest`
+    label.npy       float32 [n]      0 or 1; NaN in rows to predict
+    dense.npy       float32 [n, 13]
+    sparse.npy      int32   [n, 26]  table rows
+    vocabulary.npy  uint32  [v]      categories that have rows of their own, table by table; see `Vocabularies`
+    rejected.tsv    lines of the source that are no rows here, where there are any
+    manifest.json   see `Manifest`
 
 Rows keep the source's order: first the training rows, then the evaluation rows.
 """
@@ -23,6 +25,7 @@ from meshrec.experiment.schema import CATEGORICAL_FEATURES, DENSE_FEATURES
 
 MANIFEST = "manifest.json"
 REJECTED = "rejected.tsv"
+VOCABULARY = "vocabulary.npy"
 Column = Literal["label", "dense", "sparse"]
 COLUMNS: dict[Column, tuple[str, tuple[int, ...]]] = {
     "label": ("<f4", ()),
@@ -70,10 +73,28 @@ class Optimum(Closed):
     auc: float
 
 
+class Vocabularies(Closed):
+    """Which categories have table rows of their own: entry k of a table's part of the file has row 2 + k of that table.
+
+    Row 0 is a missing category, row 1 all others. A part is in the order of the values, which are hashes: frequent categories
+    are then spread over a table, and over the ranks that share it.
+    """
+
+    file: Literal["vocabulary.npy"] = "vocabulary.npy"
+    sha256: str
+    """Of the whole file, as `sha256sum` prints it."""
+    sizes: list[int]
+    """Entries of each of the 26 tables, in the file's order."""
+    min_count: int
+    """Training rows that a category had to be in."""
+    variant: str
+    """Set that the categories are from: the same value means something else in the other."""
+
+
 class Manifest(Closed):
     """What the arrays are, and where they come from."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     kind: Literal["synthetic", "criteo"]
     name: str
     """`synthetic`, `criteo-kaggle` or `criteo-terabyte`."""
@@ -82,18 +103,26 @@ class Manifest(Closed):
     data_hash: str
     """sha256 of the text that `sha256sum label.npy dense.npy sparse.npy` prints: identity of the rows."""
     columns: dict[Column, ColumnFile]
-    train: int = Field(ge=1)
+    train: int = Field(ge=0)
     """Training rows, the first of the store."""
     evaluation: int = Field(ge=1)
     """Evaluation rows, which follow them."""
+    labelled: bool = True
+    """False where all rows are only to be predicted: there are no training rows then."""
     rejected: dict[str, int] = {}
     """Reason → lines of the source that are no rows here."""
-    train_click_rate: float
-    evaluation_click_rate: float
+    train_click_rate: float | None
+    evaluation_click_rate: float | None
+    """None where the rows have no labels."""
     table_rows: list[int]
     """Rows of each of the 26 tables: every sparse value is less."""
     transform: str = TRANSFORM
-    source: Source | None = None
+    sources: list[Source] = []
+    """Files that the rows were read from, in order; empty for generated rows."""
+    missing: list[int] | None = None
+    """Rows in which each of the 13 integers and then of the 26 categories is missing; None where it wasn't counted."""
+    vocabulary: Vocabularies | None = None
+    """None where categories are hashed into their tables."""
     optimum: Optimum | None = None
 
 
@@ -119,7 +148,13 @@ class Store:
 
     @property
     def train(self) -> Split:
-        """Training rows."""
+        """Training rows.
+
+        Raises:
+            StoreError: the rows have no labels.
+        """
+        if not self.manifest.labelled:
+            raise StoreError(f"{self.path}: holds rows without labels, which can only be predicted; train on labelled rows")
         return self._part(slice(0, self.manifest.train))
 
     @property
@@ -140,8 +175,24 @@ class Store:
             file = self.path / column.file
             if (found := sha256_of(file)) != column.sha256:
                 raise _damaged(file, f"its sha256 is {found}, want {column.sha256}")
+        if (vocabulary := self.manifest.vocabulary) and (found := sha256_of(self.path / VOCABULARY)) != vocabulary.sha256:
+            raise _damaged(self.path / VOCABULARY, f"its sha256 is {found}, want {vocabulary.sha256}")
         if (found := data_hash(self.manifest.columns)) != self.manifest.data_hash:
             raise _damaged(self.path / MANIFEST, f"data_hash is {self.manifest.data_hash}, but the columns give {found}")
+
+
+def read_vocabularies(store: Store) -> list[NDArray[np.uint32]]:
+    """Each table's categories, uint32 [size], ascending: entry k has table row 2 + k.
+
+    Raises:
+        StoreError: the store's categories were hashed, or the file is damaged.
+    """
+    file, vocabulary = store.path / VOCABULARY, store.manifest.vocabulary
+    if vocabulary is None:
+        raise StoreError(f"{store.path}: has no vocabularies, since its categories were hashed")
+    if sha256_of(file) != vocabulary.sha256:
+        raise _damaged(file, "its sha256 isn't the manifest's")
+    return np.split(np.load(file, mmap_mode="r", allow_pickle=False), np.cumsum(vocabulary.sizes)[:-1])
 
 
 def open_store(path: Path) -> Store:
@@ -151,6 +202,8 @@ def open_store(path: Path) -> Store:
         StoreError: missing or damaged; the message names the file and says what to do.
     """
     manifest = _read_manifest(path / MANIFEST)
+    if manifest.vocabulary is not None and not (path / VOCABULARY).is_file():
+        raise _damaged(path / VOCABULARY, "not found")
     labels, dense, sparse = (_map_column(path, manifest, column) for column in COLUMNS)
     return Store(path, manifest, Split(labels, dense, sparse))
 

@@ -1,8 +1,8 @@
 """Data sets of an experiment file."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from meshrec.experiment.base import CATEGORICAL_FEATURES, Strict
 
@@ -45,16 +45,87 @@ class SyntheticDataset(TableRows):
         return self.kind
 
 
+class TextVariant(Strict):
+    """How the text differs from Criteo's own. Nothing is tolerated that isn't declared here; each default is the strict one."""
+
+    separator: Literal["tab", "comma"] = "tab"
+    header: bool = False
+    """The first line of every file names its columns. The names are checked, so that columns in another order are refused."""
+    index_column: bool = False
+    """A column before all others, `Id` or without a name, that is left out."""
+    float_integers: bool = False
+    """Integers may be written as `5.0`. `5.5` is rejected all the same."""
+    pad_missing_tail: bool = False
+    """Rows may have lost empty categories at their end, as after `strip()`. They get them back; nothing is shifted."""
+
+
+class HashedCategories(Strict):
+    """Table row of a category: 1 + value mod (rows − 1). Row 0 is missing."""
+
+    kind: Literal["hashed"] = "hashed"
+
+
+class VocabularyCategories(Strict):
+    """Table row of a category: its own if training rows hold it often enough, else row 1, shared. Row 0 is missing."""
+
+    kind: Literal["vocabulary"]
+    min_count: Annotated[int, Field(ge=1)]
+    """Training rows that a category must be in to get a row of its own."""
+    store: str | None = None
+    """Prepared store whose vocabularies are taken instead, as unlabelled rows need. Environment variables are expanded."""
+
+
 class CriteoDataset(TableRows):
-    """Text in Criteo's format: label, 13 integers, 26 hexadecimal categories, tab-separated; plain or gzip."""
+    """Rows in Criteo's format: label, 13 integers, 26 hexadecimal categories; as text (plain, gzip or zstd) or Parquet."""
 
     kind: Literal["criteo"]
     variant: Literal["kaggle", "terabyte"]
     """The two public sets share their 40 columns but not the columns' meaning: they are never mixed."""
-    path: str
-    """Text file. Environment variables are expanded when it is read, not before."""
-    eval_fraction: Annotated[float, Field(gt=0, lt=1)] = 1 / 7
-    """Last part of the file, in file (time) order, kept for evaluation."""
+    path: str | Annotated[list[str], Field(min_length=1)]
+    """File, or files in time order (one a day). Environment variables are expanded when it is read, not before."""
+    eval_fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Last part of all rows, in file (time) order, kept for evaluation: 1/7 unless `eval_days` is given."""
+    eval_days: Annotated[int, Field(ge=1)] | None = None
+    """Last files kept for evaluation, instead of a fraction."""
+    labelled: bool = True
+    """False for rows to predict: 39 columns, no label. All of them become evaluation rows, and none can be trained on."""
+    text: TextVariant = TextVariant()
+    categories: Annotated[HashedCategories | VocabularyCategories, Field(discriminator="kind")] = HashedCategories()
+    max_rejected: Annotated[int, Field(ge=0, le=10_000_000)] = 100_000
+    """Bad rows that are left out, each named in `rejected.tsv`; one more ends the preparation."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_split(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or data.get("labelled", True) is False:
+            return data
+        unsaid = data.get("eval_fraction") is None and data.get("eval_days") is None
+        return data | {"eval_fraction": 1 / 7} if unsaid else data
+
+    @model_validator(mode="after")
+    def _one_split(self) -> Self:
+        if self.eval_fraction is not None and self.eval_days is not None:
+            raise ValueError("give eval_fraction or eval_days, not both: each says which rows are kept for evaluation")
+        if self.eval_days is not None and self.eval_days >= len(self.files):
+            raise ValueError(f"eval_days is {self.eval_days} of {len(self.files)} files in path: want at least one to train on")
+        if len(set(self.files)) < len(self.files):
+            raise ValueError("path names a file twice: its rows would be trained on and evaluated on")
+        return self
+
+    @model_validator(mode="after")
+    def _unlabelled_rows_only_predict(self) -> Self:
+        if self.labelled:
+            return self
+        if self.eval_fraction is not None or self.eval_days is not None:
+            raise ValueError("rows without labels aren't split: leave eval_fraction and eval_days out")
+        if isinstance(self.categories, VocabularyCategories) and self.categories.store is None:
+            raise ValueError("rows without labels can't make a vocabulary: name the training rows' store in categories.store")
+        return self
+
+    @property
+    def files(self) -> list[str]:
+        """All files, in order."""
+        return [self.path] if isinstance(self.path, str) else list(self.path)
 
     @property
     def name(self) -> str:

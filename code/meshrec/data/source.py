@@ -1,0 +1,181 @@
+"""Opens Criteo files of any kind as streams of text: plain, gzip, zstd or Parquet, told apart by their first bytes."""
+
+import contextlib
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from meshrec.data.layout import SNIFFED_BYTES, CriteoError, Layout
+from meshrec.data.store import Source, sha256_of
+
+CHUNK_BYTES = 4 << 20
+"""Text that is parsed at once."""
+LONGEST_LINE = 1 << 20
+COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+PARQUET = b"PAR1"
+ARCHIVES = {
+    b"PK\x03\x04": "a zip archive; unpack it (unzip)",
+    b"BZh": "compressed by bzip2; unpack it (bunzip2)",
+    b"\xfd7zXZ": "compressed by xz; unpack it (unxz)",
+    b"7z\xbc\xaf": "a 7z archive; unpack it",
+    b"Rar!": "a rar archive; unpack it",
+    b"\x04\x22\x4d\x18": "compressed by lz4; unpack it (lz4 -d)",
+    b"version https://git-lfs": "a pointer of Git LFS, not the file itself; fetch it (git lfs pull)",
+}
+"""First bytes of files that people have and that can't be read as they are."""
+
+
+class Text(Protocol):
+    """What is read from: bytes in order, none at the end."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes."""
+        ...
+
+
+class HashedFile:
+    """A binary file that hashes what is read from it: the hash is that of the bytes that were really used."""
+
+    closed = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._hash = hashlib.sha256()
+        self.bytes = 0
+
+    def read(self, size: int = -1) -> bytes:
+        """Read as the file itself does."""
+        data = self._file.read(size)
+        self._hash.update(data)
+        self.bytes += len(data)
+        return data
+
+    def close(self) -> None:
+        """Nothing: who opened the file closes it."""
+
+    def source(self, name: str) -> Source:
+        """Identity of the whole file, whose rest is read for it."""
+        while self.read(CHUNK_BYTES):
+            pass
+        return Source(file=name, bytes=self.bytes, sha256=self._hash.hexdigest())
+
+
+def expand_path(path: str, key: str = "dataset.path") -> Path:
+    """Path with its environment variables put in.
+
+    Raises:
+        CriteoError: a variable is unset or empty.
+    """
+    for name in re.findall(r"\$\{?(\w+)", path):
+        if not os.environ.get(name):
+            raise CriteoError(f"{key} {path!r}: ${name} is not set; set it to the folder that holds the data")
+    return Path(os.path.expandvars(path)).expanduser()
+
+
+class OpenSource:
+    """One opened file: its text, and its identity when all of that was read."""
+
+    def __init__(self, path: Path, text: Text, hashed: HashedFile | None) -> None:
+        self.path = path
+        self._text = text
+        self._hashed = hashed
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes of text; none at the end.
+
+        Raises:
+            CriteoError: the file is damaged or ends early.
+        """
+        try:
+            return self._text.read(size)
+        except (EOFError, OSError) as error:
+            raise CriteoError(f"{self.path}: can't be read to its end: {error}; fetch the file again") from None
+
+    def chunks(self, skip: int) -> Iterator[bytes]:
+        """Chunks of whole lines of the text after its first `skip` bytes; only the last one may lack its line end.
+
+        Raises:
+            CriteoError: see `read`, or a line is absurdly long.
+        """
+        while skip:
+            skipped = self.read(min(skip, CHUNK_BYTES))
+            if not skipped:
+                raise CriteoError(f"{self.path}: has become shorter while it was read; prepare it again")
+            skip -= len(skipped)
+        rest = b""
+        while chunk := self.read(CHUNK_BYTES):
+            cut = chunk.rfind(b"\n") + 1
+            if cut:
+                yield rest + chunk[:cut]
+                rest = chunk[cut:]
+            else:
+                rest += chunk
+            if len(rest) > LONGEST_LINE:
+                raise endless_line(self.path)
+        if rest:
+            yield rest
+
+    def source(self) -> Source:
+        """The file's identity."""
+        name = self.path.name
+        if self._hashed is not None:
+            return self._hashed.source(name)
+        return Source(file=name, bytes=self.path.stat().st_size, sha256=sha256_of(self.path))
+
+
+def endless_line(path: Path) -> CriteoError:
+    """The error of a line that is longer than any row."""
+    return CriteoError(f"{path}: a line is longer than {LONGEST_LINE} bytes, so this is no Criteo text; check the file")
+
+
+@contextmanager
+def open_source(path: Path, layout: Layout) -> Iterator[OpenSource]:
+    """Open a file of any kind that can be read.
+
+    Raises:
+        CriteoError: there is no such file, or it is of a kind that must be unpacked first.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            raw = stack.enter_context(path.open("rb"))
+            start = raw.read(32)
+        except OSError as error:
+            raise CriteoError(f"{path}: {error.strerror}; check dataset.path") from None
+        for magic, what in ARCHIVES.items():
+            if start.startswith(magic):
+                raise CriteoError(f"{path}: is {what}")
+        raw.seek(0)
+        if start.startswith(PARQUET):
+            from meshrec.data.parquet import ParquetText
+
+            yield OpenSource(path, stack.enter_context(ParquetText(path, layout)), None)
+            return
+        hashed = HashedFile(raw)
+        yield OpenSource(path, _decompressed(hashed, start), hashed)
+
+
+def _decompressed(file: HashedFile, start: bytes) -> Text:
+    for magic, compression in COMPRESSIONS.items():
+        if start.startswith(magic):
+            import pyarrow as pa
+
+            stream: Text = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), compression)
+            return stream
+    return file
+
+
+def read_head(path: Path, layout: Layout) -> bytes:
+    """First `SNIFFED_BYTES` of the text, or all of a shorter one.
+
+    Raises:
+        CriteoError: see `open_source` and `OpenSource.read`.
+    """
+    with open_source(path, layout) as source:
+        head = b""
+        while len(head) < SNIFFED_BYTES and (more := source.read(SNIFFED_BYTES - len(head))):
+            head += more
+        return head
