@@ -1,28 +1,35 @@
-"""Trains cells on real ranks and brings the whole state back to the test."""
+"""Trains cells on real ranks, or on the virtual mesh, and brings the whole state back to the test."""
 
-from dataclasses import dataclass
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 
 from meshrec.data.batches import Batch
+from meshrec.embeddings.kernels import ShardTables
+from meshrec.embeddings.plan import TableShard
 from meshrec.experiment import Cell
 from meshrec.measure.clock import PhaseClock
 from meshrec.mesh.groups import MeshPool
 from meshrec.mesh.launch import launch
+from meshrec.train.accounting import analytic_traffic
+from meshrec.train.ahead import Prefetch
 from meshrec.train.trainer import Trainer
+
+Arrays = list[list[np.ndarray]]
 
 
 @dataclass
 class State:
     """Model after training, as the ranks hold it."""
 
-    tables: list[list[np.ndarray]]
+    tables: Arrays
     """[replica][table] rows × D."""
-    moments: list[list[np.ndarray]]
+    moments: Arrays
     """[replica][table] rows; empty arrays for SGD."""
     dense: list[np.ndarray]
     """[rank] flat parameters."""
@@ -30,10 +37,16 @@ class State:
     """[steps] global mean loss."""
     traffic: list[dict[str, Any]]
     """[rank] ledger entries."""
+    states: dict[str, Arrays] = field(default_factory=dict)
+    """Further optimizer state by name, [replica][table]."""
+    analytic: list[dict[str, float]] = field(default_factory=list)
+    """[rank] bytes a step by formula."""
+    live: list[dict[str, Any]] = field(default_factory=list)
+    """[rank] what the engine says it is."""
 
 
 def train_on_ranks(ranks: int, cells: list[Cell], batches: list[list[Batch]], timeout: float = 120) -> list[State]:
-    """Train each cell on its batches, all cells in one launch of T ranks."""
+    """Train each cell on its batches, all cells in one launch of so many processes: T, or 1 for virtual cells."""
     parts = launch(_train_cells, ranks, cells, batches, timeout=timeout, collective_timeout=30)
     return [_assemble(cell, [part[index] for part in parts]) for index, cell in enumerate(cells)]
 
@@ -45,36 +58,89 @@ def _train_cells(cells: list[Cell], batches: list[list[Batch]]) -> list[dict[str
 
 def _train_cell(cell: Cell, batches: list[Batch], meshes: MeshPool) -> dict[str, Any]:
     trainer, clock = Trainer(cell, meshes), PhaseClock(len(batches))
-    part = slice(*(np.array([dist.get_rank(), dist.get_rank() + 1]) * (cell.global_batch // cell.ranks)))
+    stages = Prefetch(trainer, own_parts(trainer, batches))
+    ahead = stages if cell.experiment.training.pipeline == "prefetch" else None
     losses = []
-    for batch in batches:
-        own = Batch(batch.dense[part], batch.sparse[part], batch.labels[part])
+    for _ in batches:
         with clock.step():
-            losses.append(float(trainer.step(trainer.feed(own), clock)))
+            losses.append(float(trainer.compute(stages.take(clock), clock, ahead)))
     trainer.embeddings.finish()
+    traffic, live = copy.deepcopy(trainer.ledger.entries), trainer.live()
+    analytic = analytic_traffic(trainer, len(batches))
+    if trainer.embeddings.storage:
+        trainer.embeddings.storage.gather()
     return {
         "replica": trainer.mesh.replica,
-        "shards": trainer.embeddings.shards,
-        "weights": trainer.embeddings.tables.weights().numpy().copy(),
-        "moments": trainer.embeddings.tables.moments().numpy().copy(),
+        "held": list(_held(trainer)),
         "dense": trainer.dense.flat.detach().numpy().copy(),
         "losses": np.array(losses),
-        "traffic": trainer.ledger.entries,
-        "live": trainer.live(),
+        "traffic": traffic,
+        "analytic": analytic,
+        "live": live,
     }
 
 
+def own_parts(trainer: Trainer, batches: list[Batch]) -> Iterator[Batch]:
+    """This rank's part of global batches."""
+    rank, size = trainer.mesh.rank, trainer.cell.global_batch // trainer.mesh.layout.ranks
+    part = slice(rank * size, (rank + 1) * size)
+    for batch in batches:
+        yield Batch(batch.dense[part], batch.sparse[part], batch.labels[part])
+
+
+def _held(trainer: Trainer) -> Iterator[tuple[int, TableShard, dict[str, np.ndarray]]]:
+    """(replica, shard, its weights and states) of all this rank holds."""
+    embeddings = trainer.embeddings
+    replicated = embeddings.whole.twins if embeddings.whole else [None] * len(embeddings.twins)
+    for local, (twin, whole) in enumerate(zip(embeddings.twins, replicated, strict=True)):
+        for tables in [*twin.kernels, *(whole.kernels if whole else [])]:
+            for shard, arrays in _by_shard(tables):
+                yield trainer.mesh.replica + local, shard, arrays
+
+
+def _by_shard(tables: ShardTables) -> Iterator[tuple[TableShard, dict[str, np.ndarray]]]:
+    everything = {"weights": tables.weights(), **tables.states()}
+    for shard, first in zip(tables.shards, tables.first_rows.tolist(), strict=True):
+        yield shard, {name: tensor[first : first + shard.rows].numpy().copy() for name, tensor in everything.items()}
+
+
 def _assemble(cell: Cell, parts: list[dict[str, Any]]) -> State:
-    rows, dim = cell.experiment.dataset.rows_of_tables, cell.experiment.model.embedding_dim
+    rows, dims = cell.experiment.dataset.rows_of_tables, cell.experiment.model.dims_of_tables
     replicas = cell.layout_level.replicas
-    tables = [[np.full((count, dim), np.nan, np.float32) for count in rows] for _ in range(replicas)]
-    moments = [[np.full(count, np.nan, np.float32) for count in rows] for _ in range(replicas)]
+
+    def empty(shapes: list[tuple[int, ...]]) -> Arrays:
+        return [[np.full(shape, np.nan, np.float32) for shape in shapes] for _ in range(replicas)]
+
+    found: dict[str, Arrays] = {"weights": empty(list(zip(rows, dims, strict=True)))}
     for part in parts:
-        row = 0
-        for shard in part["shards"]:
+        for replica, shard, arrays in part["held"]:
             here = slice(shard.start, shard.stop)
-            tables[part["replica"]][shard.table][here] = part["weights"][row : row + shard.rows]
-            if part["moments"].size:
-                moments[part["replica"]][shard.table][here] = part["moments"][row : row + shard.rows]
-            row += shard.rows
-    return State(tables, moments, [part["dense"] for part in parts], parts[0]["losses"], [part["traffic"] for part in parts])
+            for name, array in arrays.items():
+                if name not in found:
+                    found[name] = empty(
+                        [
+                            (count, *([dim] if name == "velocity" else array.shape[1:]))
+                            for count, dim in zip(rows, dims, strict=True)
+                        ]
+                    )
+                columns = slice(shard.left, shard.right) if name in ("weights", "velocity") else slice(None)
+                whole = found[name][replica][shard.table]
+                _write(whole, here, columns, array)
+    return State(
+        found.pop("weights"),
+        found.pop("moments", empty([(count,) for count in rows])),
+        [part["dense"] for part in parts],
+        parts[0]["losses"],
+        [part["traffic"] for part in parts],
+        found,
+        [part["analytic"] for part in parts],
+        [part["live"] for part in parts],
+    )
+
+
+def _write(whole: np.ndarray, rows: slice, columns: slice, array: np.ndarray) -> None:
+    """Put a shard in its place; what several ranks hold must be the same on all of them, to the bit."""
+    place = whole[rows] if whole.ndim == 1 else whole[rows, columns]
+    known = ~np.isnan(place)
+    np.testing.assert_array_equal(place[known], array[known])
+    place[...] = array

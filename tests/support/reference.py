@@ -1,7 +1,7 @@
 """An independent float64 model of the training: one process, plain PyTorch, M groups that each hold all tables.
 
-It shares nothing with the engine but the initial weights: the optimizers are written as their definitions say, without the
-mapping to kernel parameters, and the interaction is left to autograd.
+It shares nothing with the engine but the initial weights and the ids of hots: the optimizers are written as their definitions
+say, and the interaction is left to autograd.
 """
 
 import math
@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from meshrec.data.batches import Batch
+from meshrec.data.hots import expand
 from meshrec.experiment import Cell
 from meshrec.train.initial import initial_model, initial_rows
-
-Tables = list[torch.Tensor]
+from support.definitions import Hits, Table, step
 
 
 @dataclass
@@ -26,103 +26,107 @@ class Reference:
     moments: list[np.ndarray]
     dense: np.ndarray
     losses: np.ndarray
+    groups: list[list[Table]]
+    """[group][table] all there is."""
+
+
+@dataclass
+class _Run:
+    cell: Cell
+    groups: list[list[int]]
+    tables: list[list[Table]]
+    dense: list[torch.Tensor]
+    settings: dict[str, Any]
+    moments: str
+    """averaged, local or lagged."""
 
 
 def simulate(
     cell: Cell, batches: list[Batch], groups: list[list[int]], sync_every: int = 1, optimizer: dict[str, Any] | None = None
 ) -> Reference:
-    """Train with M groups of ranks.
+    """Train with M groups of ranks, which average weights and, by the cell's layout, moments.
 
     Args:
-        cell: sizes, seed and optimizer.
+        cell: sizes, seed and optimizer; its layout says what becomes of the moments.
         batches: global batches; rank r has the r-th of T equal parts.
         groups: ranks of each group.
         sync_every: K.
         optimizer: other optimizer settings than the cell's.
     """
-    settings = optimizer or cell.optimizer_level.model_dump()
-    rows, dim = cell.experiment.dataset.rows_of_tables, cell.experiment.model.embedding_dim
-    start = initial_rows(cell.seed, rows, dim)
-    tables = [[start(table, 0, count).double() for table, count in enumerate(rows)] for _ in groups]
-    moments = [[torch.zeros(count, dtype=torch.float64) for count in rows] for _ in groups]
+    rows, dims = cell.experiment.dataset.rows_of_tables, cell.experiment.model.dims_of_tables
+    start = initial_rows(cell.seed, rows, dims)
+    tables = [[Table(start(table, 0, count).double()) for table, count in enumerate(rows)] for _ in groups]
     model = initial_model(cell.seed, cell.experiment.model)
     dense = [parameter.detach().double().requires_grad_() for parameter in model.parameters()]
-    bottoms = len(cell.experiment.model.bottom_mlp)
+    settings = optimizer or cell.optimizer_level.model_dump()
+    run = _Run(cell, groups, tables, dense, settings, cell.layout_level.sync_moments if len(groups) > 1 else "averaged")
     losses = []
-    for step, batch in enumerate(batches):
-        losses.append(_step(settings, batch, groups, cell, tables, moments, dense, bottoms))
-        if (step + 1) % sync_every == 0 or step == len(batches) - 1:
-            _average(tables)
-            _average(moments)
+    for index, batch in enumerate(batches):
+        losses.append(_step(run, batch))
+        if (index + 1) % sync_every == 0 or index == len(batches) - 1:
+            _average(run)
     return Reference(
-        [table.numpy() for table in tables[0]],
-        [moment.numpy() for moment in moments[0]],
+        [table.weights.numpy() for table in tables[0]],
+        [table.moments.numpy() for table in tables[0]],
         torch.cat([parameter.detach().flatten() for parameter in dense]).numpy(),
         np.array(losses),
+        tables,
     )
 
 
-def _step(
-    settings: dict[str, Any],
-    batch: Batch,
-    groups: list[list[int]],
-    cell: Cell,
-    tables: list[Tables],
-    moments: list[Tables],
-    dense: list[torch.Tensor],
-    bottoms: int,
-) -> float:
-    part = cell.global_batch // cell.ranks
-    dense_gradients = [torch.zeros_like(parameter) for parameter in dense]
-    total = 0.0
+def _step(run: _Run, batch: Batch) -> float:
+    cell, part, total = run.cell, run.cell.global_batch // run.cell.ranks, 0.0
+    dense_gradients = [torch.zeros_like(parameter) for parameter in run.dense]
     updates = []
-    for group, ranks in enumerate(groups):
+    for tables, ranks in zip(run.tables, run.groups, strict=True):
         samples = np.concatenate([np.arange(rank * part, (rank + 1) * part) for rank in ranks])
-        leaves = [table.clone().requires_grad_() for table in tables[group]]
-        ids = torch.from_numpy(batch.sparse[samples]).long()
-        vectors = torch.stack([leaf[ids[:, table]] for table, leaf in enumerate(leaves)], dim=1)
-        logits = _forward(torch.from_numpy(batch.dense[samples]).double(), vectors, dense, bottoms)
+        ids = _ids(cell, batch.sparse[samples])
+        vectors = torch.stack(
+            [table.weights[of_table].sum(dim=1) for table, of_table in zip(tables, ids, strict=True)], dim=1
+        ).requires_grad_()
+        logits = _forward(cell, torch.from_numpy(batch.dense[samples]).double(), vectors, run.dense)
         labels = torch.from_numpy(batch.labels[samples]).double()
         loss = (torch.nn.functional.softplus(logits) - labels * logits).mean()
-        gradients = torch.autograd.grad(loss, [*leaves, *dense])
-        updates.append(gradients[: len(leaves)])
+        of_vectors, *gradients = torch.autograd.grad(loss, [vectors, *run.dense])
+        updates.append([_hits(of_table, of_vectors[:, table]) for table, of_table in enumerate(ids)])
         share = len(ranks) / cell.ranks
         total += share * loss.item()
-        for sum_, gradient in zip(dense_gradients, gradients[len(leaves) :], strict=True):
+        for sum_, gradient in zip(dense_gradients, gradients, strict=True):
             sum_ += share * gradient
-    for group, gradients in enumerate(updates):
-        for table, gradient in enumerate(gradients):
-            update(settings, tables[group][table], moments[group][table], gradient)
+    for tables, hits in zip(run.tables, updates, strict=True):
+        for table, of_table in zip(tables, hits, strict=True):
+            step(run.settings, table, of_table, run.moments == "lagged")
     with torch.no_grad():
-        for parameter, gradient in zip(dense, dense_gradients, strict=True):
+        for parameter, gradient in zip(run.dense, dense_gradients, strict=True):
             parameter -= cell.experiment.training.dense_optimizer.lr * gradient
     return total
 
 
-def update(settings: dict[str, Any], weights: torch.Tensor, moments: torch.Tensor, gradient: torch.Tensor) -> None:
-    """One step of an embedding optimizer as its definition says, in place; rows without gradient stay as they are."""
-    if settings["kind"] == "sgd":
-        weights -= settings["lr"] * gradient
-        return
-    scale = settings.get("moment_scale", 1.0)
-    moments += (gradient**2).mean(dim=1)
-    if settings["eps_placement"] == "outside":
-        denominator = (moments / scale).sqrt() + settings["eps"]
-    else:
-        denominator = (moments / scale + settings["eps"]).sqrt()
-    step = settings["lr"] * gradient / denominator[:, None]
-    touched = gradient.abs().sum(dim=1) > 0
-    weights[touched] -= step[touched]
+def _ids(cell: Cell, sparse: np.ndarray) -> list[torch.Tensor]:
+    """[table] ids [b, hots] int64."""
+    hots = cell.experiment.model.hots_of_tables
+    expanded = torch.from_numpy(expand(sparse, hots, cell.experiment.dataset.rows_of_tables)).long()
+    return list(expanded.split(hots, dim=1))
 
 
-def _average(groups: list[Tables]) -> None:
-    for table in range(len(groups[0])):
-        mean = torch.stack([group[table] for group in groups]).sum(dim=0) / len(groups)
-        for group in groups:
-            group[table] = mean.clone()
+def _hits(ids: torch.Tensor, gradients: torch.Tensor) -> Hits:
+    """Each of a sample's ids [b, hots] gets the gradient [b, D] of their sum."""
+    return Hits(ids.flatten(), gradients.repeat_interleave(ids.shape[1], dim=0))
 
 
-def _forward(dense: torch.Tensor, vectors: torch.Tensor, parameters: list[torch.Tensor], bottoms: int) -> torch.Tensor:
+def _average(run: _Run) -> None:
+    states = ["weights"] if run.moments == "local" else ["weights", "moments", "velocity", "density"]
+    for copies in zip(*run.tables, strict=True):
+        for state in states:
+            mean = torch.stack([getattr(table, state) for table in copies]).sum(dim=0) / len(copies)
+            for table in copies:
+                setattr(table, state, mean.clone())
+        for table in copies:
+            table.lagged = table.moments.clone()
+
+
+def _forward(cell: Cell, dense: torch.Tensor, vectors: torch.Tensor, parameters: list[torch.Tensor]) -> torch.Tensor:
+    bottoms = len(cell.experiment.model.bottom_mlp)
     x = dense
     for layer in range(bottoms):
         x = torch.relu(x @ parameters[2 * layer].T + parameters[2 * layer + 1])

@@ -81,21 +81,24 @@ class Cell:
         return {
             "dataset": self.experiment.dataset.name,
             "layout": self.layout,
-            **resolved_layout(self.layout_level),
+            **{name: value for name, value in resolved_layout(self.layout_level).items() if name != "tables"},
             "optimizer": self.optimizer,
             "optimizer_kind": optimizer.kind,
-            **{name: getattr(optimizer, name, None) for name in ("lr", "eps", "eps_placement", "moment_scale")},
+            **{name: getattr(optimizer, name, None) for name in ("lr", "eps", "eps_placement", "moment_scale", "beta")},
             "scaling": self.scaling,
             "global_batch": self.global_batch,
-            "execution": "ranks",
+            "execution": self.experiment.training.execution,
         }
+
+
+_REPLICATION = ("rank_order", "replica_storage", "sync")
 
 
 def resolved_layout(layout: Layout) -> dict[str, Any]:
     """Settings that have an effect: with one replica there is nothing to order and nothing to keep together."""
     settings = layout.model_dump(mode="json", exclude={"ranks"})
     if layout.replicas == 1:
-        settings |= {"rank_order": None, "sync": None, "sync_every": None}
+        settings |= {name: None for name in settings if name.startswith(_REPLICATION)}
     return settings
 
 

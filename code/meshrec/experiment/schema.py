@@ -11,16 +11,18 @@ from pydantic import Field, field_validator
 from meshrec.experiment.base import CATEGORICAL_FEATURES, DENSE_FEATURES, Label, Strict
 from meshrec.experiment.datasets import CriteoDataset, Dataset, SyntheticDataset
 from meshrec.experiment.factors import (
+    DensityScaledRowwiseAdagrad,
     EpsPlacement,
     Layout,
     MomentScaledRowwiseAdagrad,
+    MomentumRowwiseAdagrad,
     Optimizer,
     RankOrder,
     RowwiseAdagrad,
     Sgd,
     Sharding,
 )
-from meshrec.experiment.modelling import DenseOptimizer, DlrmModel, Kernel, Scaling, Training
+from meshrec.experiment.modelling import Dcnv2Model, DenseOptimizer, DlrmModel, Kernel, Model, Scaling, Training
 
 __all__ = [
     "CATEGORICAL_FEATURES",
@@ -29,7 +31,9 @@ __all__ = [
     "Comparison",
     "CriteoDataset",
     "Dataset",
+    "Dcnv2Model",
     "DenseOptimizer",
+    "DensityScaledRowwiseAdagrad",
     "DlrmModel",
     "EpsPlacement",
     "Experiment",
@@ -38,7 +42,9 @@ __all__ = [
     "Label",
     "Layout",
     "Metric",
+    "Model",
     "MomentScaledRowwiseAdagrad",
+    "MomentumRowwiseAdagrad",
     "Optimizer",
     "RankOrder",
     "RowwiseAdagrad",
@@ -87,7 +93,7 @@ class Experiment(Strict):
     question: str
     """What the experiment answers, in a sentence, for the report's head."""
     dataset: Dataset
-    model: DlrmModel = DlrmModel()
+    model: Model = DlrmModel()
     training: Training = Training()
     ranks: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
     seeds: Annotated[list[Annotated[int, Field(ge=0, le=2**63 - 1)]], Field(min_length=1)]

@@ -16,6 +16,7 @@ from meshrec.measure.environment import environment
 from meshrec.mesh.device import device_of
 from meshrec.mesh.launch import LaunchTimeout, RankDied, RankError, launch
 from meshrec.train.run import failed_record
+from meshrec.train.setup import processes
 from meshrec.train.worker import RUNNING, Work, work_off
 
 log = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ def _run(block: Block, pending: list[Cell], work: Work, data: Store) -> None:
         log.info("block %s: %d of %d cells to run", block.name, len(pending), len(block.cells))
         work = replace(work, cells=pending)
         try:
-            launch(work_off, block.ranks, work, timeout=LAUNCH_TIMEOUT, collective_timeout=COLLECTIVE_TIMEOUT)
+            launch(work_off, processes(pending[0]), work, timeout=LAUNCH_TIMEOUT, collective_timeout=COLLECTIVE_TIMEOUT)
             pending = []
         except (RankError, RankDied, LaunchTimeout) as error:
             blamed = _blame(error, work, data)
@@ -133,7 +134,7 @@ def is_recorded(cell: Cell, store: Store, out: Path) -> bool:
         log.warning("%s", error)
         return False
     same_data = record.hashes is not None and record.hashes.data == store.manifest.data_hash
-    same_device = record.environment.get("device") == device_of(0, cell.ranks).type
+    same_device = record.environment.get("device") == device_of(0, processes(cell)).type
     return record.status == "ok" and record.settings_hash == cell.settings_hash and same_data and same_device
 
 

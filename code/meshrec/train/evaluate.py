@@ -25,7 +25,7 @@ def evaluate(trainer: Trainer, split: Split, batch: int) -> Quality:
     mesh = trainer.mesh
     with trainer.ledger.closed():
         parts = EvaluationBatches(split, batch, mesh.rank, mesh.layout.ranks)
-        logits = [trainer.predict(trainer.feed(part)).cpu() for part in parts]
+        logits = [trainer.predict(trainer.feed.in_order(part)).cpu() for part in parts]
     gathered: list[np.ndarray] = [np.empty(0)] * mesh.layout.ranks
     dist.all_gather_object(gathered, torch.cat(logits).numpy())
     predicted = parts.in_row_order(gathered)

@@ -3,14 +3,15 @@
 import math
 from typing import Any
 
-from meshrec.embeddings.adagrad import kernel_optimizer
-from meshrec.embeddings.plan import make_plan
+from meshrec.embeddings.optimizers import row_optimizer
+from meshrec.embeddings.plan import Plan
 from meshrec.experiment.cells import Cell
 from meshrec.experiment.schema import MomentScaledRowwiseAdagrad
-from meshrec.mesh.layout import MeshLayout
+from meshrec.train.setup import is_virtual, local_twins, mesh_layout
 
 _KERNELS = {
     "fbgemm": "fbgemm_gpu.SplitTableBatchedEmbeddingBagsCodegen",
+    "numba": "meshrec.embeddings.kernels.compiled.NumbaTables",
     "torch": "meshrec.embeddings.kernels.reference.TorchTables",
 }
 
@@ -19,13 +20,13 @@ class LiveMismatch(RuntimeError):
     """The live objects are not what the cell asks for. The message names each difference."""
 
 
-def check_live(cell: Cell, rank: int, live: dict[str, Any]) -> None:
+def check_live(cell: Cell, plan: Plan, rank: int, live: dict[str, Any]) -> None:
     """Compare the live state of one rank with its cell.
 
     Raises:
         LiveMismatch: with every field that differs, what was found and what was wanted.
     """
-    wanted = expected_live(cell, rank)
+    wanted = expected_live(cell, plan, rank)
     different = [
         f"{field}: found {live.get(field)!r}, want {value!r}"
         for field, value in wanted.items()
@@ -35,26 +36,25 @@ def check_live(cell: Cell, rank: int, live: dict[str, Any]) -> None:
         raise LiveMismatch(f"cell {cell.name}, rank {rank}: live objects differ from the cell: " + "; ".join(different))
 
 
-def expected_live(cell: Cell, rank: int) -> dict[str, Any]:
-    """What the live objects of one rank must say, from the cell alone."""
-    level, optimizer = cell.layout_level, kernel_optimizer(cell.optimizer_level)
-    layout = MeshLayout(cell.ranks, level.replicas, level.rank_order)
+def expected_live(cell: Cell, plan: Plan, rank: int) -> dict[str, Any]:
+    """What the live objects of one rank must say, from the cell and the plan of its tables alone."""
+    level, optimizer = cell.layout_level, row_optimizer(cell.optimizer_level)
+    layout = mesh_layout(cell)
     dense = cell.experiment.training.dense_optimizer
-    plan = make_plan(cell.experiment.dataset.rows_of_tables, cell.shards, level.sharding)
     return {
         "kernel": _KERNELS[cell.experiment.training.kernel],
-        "optimizer": {"sgd": "EXACT_SGD", "rowwise_adagrad": "EXACT_ROWWISE_ADAGRAD"}[optimizer.kind],
+        "optimizer": f"EXACT_{optimizer.kind.upper()}",
         "lr": optimizer.lr,
         # SGD's kernel has an ε of its own that it never uses
         **({"eps": optimizer.eps, "initial_moment": optimizer.initial_moment} if optimizer.has_moments else {}),
         "sharding_group": next(group for group in layout.sharding_groups() if rank in group),
         "replica_group": next(group for group in layout.replica_groups() if rank in group),
-        "rows_held": sum(shard.rows for shard in plan.of(layout.coordinates(rank)[1])),
+        "rows_held": plan.rows_held(layout.coordinates(rank)[1]),
         "weight_dtype": "float32",
         "replicas": level.replicas,
-        "shards": cell.shards,
-        "sync": level.sync if level.replicas > 1 else None,
-        "sync_every": level.sync_every if level.replicas > 1 else None,
+        "local_twins": local_twins(cell),
+        "shards": 1 if is_virtual(cell) else cell.shards,
+        **{key: getattr(level, key) if level.replicas > 1 else None for key in ("sync", "sync_every", "sync_moments")},
         "dense_optimizer": {"sgd": "SGD", "adagrad": "Adagrad"}[dense.kind],
         "dense_lr": dense.lr,
     }

@@ -10,15 +10,17 @@ import torch.distributed as dist
 
 from meshrec.data.batches import RankBatches, sample_order
 from meshrec.data.store import Store
+from meshrec.embeddings.plan import Plan
 from meshrec.experiment.cells import Cell, samples_per_run
 from meshrec.experiment.record import Hashes, RunRecord
 from meshrec.measure.allocator import return_freed_memory
 from meshrec.measure.clock import PhaseClock
 from meshrec.measure.memory import analytic_memory, peak_rss_bytes, reset_peak_rss
-from meshrec.measure.wire import dense_bytes, exchange_bytes, sync_bytes
 from meshrec.mesh.device import synchronise
 from meshrec.mesh.groups import MeshPool
 from meshrec.train import summary
+from meshrec.train.accounting import analytic_traffic, component_bytes
+from meshrec.train.ahead import Prefetch
 from meshrec.train.evaluate import RunDiverged, evaluate
 from meshrec.train.initial import dense_digest, tables_digest
 from meshrec.train.live import check_live, live_moment_scale
@@ -30,7 +32,7 @@ CHECK_EVERY = 16
 """Steps between two looks at the losses."""
 
 
-def run_cell(cell: Cell, store: Store, meshes: MeshPool, environment: dict[str, Any]) -> RunRecord | None:
+def run_cell(cell: Cell, store: Store, meshes: MeshPool, plan: Plan, environment: dict[str, Any]) -> RunRecord | None:
     """Train and evaluate one cell; collective over all ranks of the launch.
 
     Returns:
@@ -41,18 +43,18 @@ def run_cell(cell: Cell, store: Store, meshes: MeshPool, environment: dict[str, 
         LiveMismatch: the wrapped objects are not what the cell asks for.
     """
     started, clock_start = datetime.now(UTC), time.perf_counter()
-    trainer = Trainer(cell, meshes)
+    trainer = Trainer(cell, meshes, plan)
     rank = trainer.mesh.rank
     live = trainer.live()
-    check_live(cell, rank, live)
-    rows, dim = cell.experiment.dataset.rows_of_tables, cell.experiment.model.embedding_dim
-    digests = tables_digest(trainer.embeddings), dense_digest(trainer.dense.flat, rows, dim)
+    check_live(cell, plan, rank, live)
+    rows, dims = cell.experiment.dataset.rows_of_tables, cell.experiment.model.dims_of_tables
+    digests = tables_digest(trainer.embeddings), dense_digest(trainer.dense.flat, rows, dims)
     return_freed_memory()  # so that the peak is this run's own, and its set-up no part of it
     reset_peak_rss()
     set_up = time.perf_counter()
 
     losses, clock, order_digest = _train(trainer, store)
-    check_live(cell, rank, trainer.live() | {"initial_moment": live["initial_moment"]})
+    check_live(cell, plan, rank, trainer.live() | {"initial_moment": live["initial_moment"]})
     memory = _memory(trainer)  # before evaluation, whose batches are larger
     trained = time.perf_counter()
 
@@ -68,9 +70,9 @@ def run_cell(cell: Cell, store: Store, meshes: MeshPool, environment: dict[str, 
         step_seconds=clock.step_seconds,
         phase_seconds=clock.seconds,
         traffic=trainer.ledger.entries,
-        analytic_traffic=_analytic_traffic(trainer, losses.size),
+        analytic_traffic=analytic_traffic(trainer, losses.size),
         memory=memory,
-        analytic_memory=analytic_memory(trainer.shape(), live["rows_held"], _dense_state(cell)),
+        analytic_memory=analytic_memory(trainer.shape(), _dense_state(cell), trainer.stored_over),
     )
     ranks = _gather(own)
     if ranks is None:
@@ -82,7 +84,7 @@ def run_cell(cell: Cell, store: Store, meshes: MeshPool, environment: dict[str, 
         hashes=Hashes(
             init=summary.init_hash(ranks),
             order=summary.order_hash(ranks),
-            plan=trainer.embeddings.plan.hash,
+            plan=plan.hash,
             data=store.manifest.data_hash,
         ),
         live={**live, "moment_scale": live_moment_scale(cell, live), "ranks": len(ranks)},
@@ -137,16 +139,15 @@ def _train(trainer: Trainer, store: Store) -> tuple[Any, PhaseClock, int]:
     """One pass over the training samples of the experiment; global loss of every step, times, digest of the order."""
     cell, device = trainer.cell, trainer.mesh.device
     order = sample_order(len(store.train), cell.seed)[: samples_per_run(cell.experiment, len(store.train))]
-    batches = RankBatches(store.train, order, cell.global_batch, trainer.mesh.rank, cell.ranks)
+    batches = RankBatches(store.train, order, cell.global_batch, trainer.mesh.rank, trainer.mesh.layout.ranks)
     losses = torch.zeros(len(batches), device=device)
     clock = PhaseClock(len(batches), lambda: synchronise(device))
-    served = iter(batches)
+    stages = Prefetch(trainer, iter(batches))
+    ahead = stages if cell.experiment.training.pipeline == "prefetch" else None
     dist.barrier()
     for step in range(len(batches)):
         with clock.step():
-            with clock.phase("data_wait"):
-                batch = trainer.feed(next(served))
-            losses[step] = trainer.step(batch, clock)
+            losses[step] = trainer.compute(stages.take(clock), clock, ahead)
             if step == len(batches) - 1:
                 with clock.phase("replica_sync"):
                     trainer.embeddings.finish()
@@ -163,30 +164,8 @@ def _check_finite(losses: torch.Tensor, step: int) -> None:
         raise RunDiverged(f"training loss is {float(losses[first])} in step {first} of {losses.numel()}: diverged")
 
 
-def _analytic_traffic(trainer: Trainer, steps: int) -> dict[str, float]:
-    shape = trainer.shape()
-    by_name = exchange_bytes(shape) | dense_bytes(shape)
-    sync = trainer.cell.layout_level.sync
-    for size in trainer.embeddings.sync_sizes:
-        for name, sent in sync_bytes(shape, sync, size.longest, size.union).items():
-            by_name[name] = by_name.get(name, 0.0) + sent / steps
-    return by_name
-
-
 def _memory(trainer: Trainer) -> dict[str, int]:
-    tables = trainer.embeddings.tables
-    parameters = sum(parameter.nbytes for parameter in trainer.model.parameters())
-    measured = {
-        "tables": tables.weights().nbytes,
-        "optimizer_state": tables.moments().nbytes,
-        "dense_parameters": parameters,
-        "dense_gradients": trainer.dense.gradient_bytes(),
-        "dense_state": trainer.dense.state_bytes(),
-        "embedding_activations": trainer.held.embedding_activations,
-        "embedding_gradients": trainer.held.embedding_gradients,
-        "exchange_buffers": trainer.embeddings.exchange.buffer_bytes,
-        "sync_buffers": trainer.embeddings.sync_buffer_bytes,
-    }
+    measured = component_bytes(trainer)
     peak = peak_rss_bytes()
     return measured if peak is None else measured | {"peak_rss": peak}
 

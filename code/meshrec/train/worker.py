@@ -6,15 +6,21 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch.distributed as dist
+from numpy.typing import NDArray
 
-from meshrec.data.store import open_store
+from meshrec.data.store import Store, open_store
+from meshrec.embeddings.load import access_frequencies
+from meshrec.embeddings.plan import Plan, PlanError
+from meshrec.embeddings.planner import differences
 from meshrec.experiment.cells import Cell
 from meshrec.experiment.record import write_record
 from meshrec.mesh.device import device_of
 from meshrec.mesh.groups import MeshPool
 from meshrec.train.evaluate import RunDiverged
 from meshrec.train.run import failed_record, run_cell
+from meshrec.train.setup import make_cell_plan
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +53,9 @@ def work_off(work: Work) -> None:
     for cell in work.cells:
         if rank == 0:
             (work.out / RUNNING).write_text(cell.name)
+        plan = agreed_plan(make_cell_plan(cell, _frequencies(cell, store)))
         try:
-            record = run_cell(cell, store, meshes, work.environment)
+            record = run_cell(cell, store, meshes, plan, work.environment)
         except RunDiverged as error:
             record = failed_record(cell, store, work.environment, str(error)) if rank == 0 else None
         if record is not None:
@@ -56,6 +63,27 @@ def work_off(work: Work) -> None:
             _report(cell, record.model_dump())
     if rank == 0:
         (work.out / RUNNING).unlink(missing_ok=True)
+
+
+def _frequencies(cell: Cell, store: Store) -> list[NDArray[np.int64]] | None:
+    """How often the training samples ask for each row, where the plan depends on it."""
+    if cell.layout_level.sharding != "planned":
+        return None
+    return access_frequencies(store.train, cell.experiment.dataset.rows_of_tables, cell.experiment.model.hots_of_tables)
+
+
+def agreed_plan(plan: Plan) -> Plan:
+    """The plan, once all ranks are known to have made the same one; collective over the launch.
+
+    Raises:
+        PlanError: ranks made different plans; says in what they differ.
+    """
+    plans: list[Plan] = [plan] * dist.get_world_size()
+    dist.all_gather_object(plans, plan)
+    different = differences(plans)
+    if different is not None:
+        raise PlanError(f"ranks made different sharding plans: {different}")
+    return plan
 
 
 def _report(cell: Cell, record: dict[str, Any]) -> None:

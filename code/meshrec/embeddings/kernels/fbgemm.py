@@ -8,26 +8,28 @@ from fbgemm_gpu.split_embedding_configs import EmbOptimType
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode, EmbeddingLocation, PoolingMode
 from fbgemm_gpu.split_table_batched_embeddings_ops_training import ComputeDevice, SplitTableBatchedEmbeddingBagsCodegen
 
-from meshrec.embeddings.adagrad import KernelOptimizer
-from meshrec.embeddings.kernels.tables import ShardTables
-from meshrec.embeddings.plan import TableShard
+from meshrec.embeddings.kernels.jagged import Jagged, JaggedTables
+from meshrec.embeddings.optimizers import RowOptimizer
+from meshrec.embeddings.plan import PlanError, TableShard
+from meshrec.embeddings.rows import RowGradients
 
-_CLASSES: dict[Literal["sgd", "rowwise_adagrad"], EmbOptimType] = {
-    "sgd": EmbOptimType.EXACT_SGD,
-    "rowwise_adagrad": EmbOptimType.EXACT_ROWWISE_ADAGRAD,
-}
+_CLASSES = {"sgd": EmbOptimType.EXACT_SGD, "rowwise_adagrad": EmbOptimType.EXACT_ROWWISE_ADAGRAD}
 
 
-class FbgemmTables(ShardTables):
+class FbgemmTables(JaggedTables):
     """Shards in one table-batched embedding module. Weights start as they come from the allocator: write them before use."""
 
-    def __init__(self, shards: list[TableShard], dim: int, optimizer: KernelOptimizer, device: torch.device) -> None:
-        super().__init__(shards, dim, optimizer, device)
+    def __init__(self, shards: list[TableShard], optimizer: RowOptimizer, device: torch.device) -> None:
+        super().__init__(shards, optimizer, device)
+        if optimizer.kind not in _CLASSES or optimizer.lagged:
+            raise PlanError(
+                f"fbgemm has no {optimizer.kind}{' of lagging moments' * optimizer.lagged}: use kernel numba or torch"
+            )
         on_gpu = device.type == "cuda"
         place = EmbeddingLocation.DEVICE if on_gpu else EmbeddingLocation.HOST
         compute = ComputeDevice.CUDA if on_gpu else ComputeDevice.CPU
         self._module = SplitTableBatchedEmbeddingBagsCodegen(
-            [(shard.rows, dim, place, compute) for shard in shards],
+            [(shard.rows, self.dim, place, compute) for shard in shards],
             optimizer=_CLASSES[optimizer.kind],
             learning_rate=optimizer.lr,
             eps=optimizer.eps,
@@ -37,31 +39,43 @@ class FbgemmTables(ShardTables):
             device=device,
         )
         self._place: Literal["dev", "host"] = "dev" if on_gpu else "host"
-        if self.has_moments:
-            self.moments().fill_(optimizer.initial_moment)
+        self._looked_up: tuple[torch.Tensor, torch.Tensor] | None = None
+        if optimizer.has_moments:
+            self.states()["moments"].fill_(optimizer.initial_moment)
 
     def weights(self) -> torch.Tensor:
         flat = cast(torch.Tensor, getattr(self._module, f"weights_{self._place}"))
         return flat.detach().view(-1, self.dim)
 
-    def moments(self) -> torch.Tensor:
-        if not self.has_moments:
-            return torch.empty(0)
-        return cast(torch.Tensor, getattr(self._module, f"momentum1_{self._place}")).detach().view(-1)
+    def states(self) -> dict[str, torch.Tensor]:
+        if not self.optimizer.has_moments:
+            return {}
+        return {"moments": cast(torch.Tensor, getattr(self._module, f"momentum1_{self._place}")).detach().view(-1)}
 
-    def lookup(self, indices: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-        return cast(torch.Tensor, self._module(indices, offsets))
+    def lookup(self, ids: torch.Tensor) -> torch.Tensor:
+        pooled = self._forward(self._bags(ids))
+        # the update is the backward of this very lookup, if the next call asks for it
+        self._looked_up = (ids, pooled) if torch.is_grad_enabled() else None
+        return pooled.detach()
 
-    def apply(self, rows: torch.Tensor, gradients: torch.Tensor) -> None:
+    def update(self, ids: torch.Tensor, gradients: torch.Tensor) -> None:
+        remembered, self._looked_up = self._looked_up, None
+        pooled = remembered[1] if remembered and remembered[0] is ids else self._forward(self._bags(ids))
+        torch.autograd.backward(pooled, gradients)
+
+    def apply(self, summed: RowGradients, mean_squares: torch.Tensor | None = None) -> None:
+        if mean_squares is not None:
+            raise PlanError("fbgemm takes a row's second moment over the columns it holds: use kernel numba or torch")
+        rows = summed.rows
         shard = torch.searchsorted(self.first_rows, rows, right=True) - 1
         counts = torch.bincount(shard, minlength=len(self.shards))
         bags = int(counts.max())
         # The kernel wants equally many bags for each shard: bag j of a shard holds the shard's j-th row, or nothing.
         filled = torch.arange(bags, device=rows.device) < counts[:, None]
         offsets = torch.nn.functional.pad(filled.flatten().cumsum(0), (1, 0))
-        by_bag = gradients.new_zeros(len(self.shards), bags, self.dim)
-        by_bag[filled] = gradients
-        pooled = self.lookup(rows - self.first_rows[shard], offsets)
+        by_bag = summed.gradients.new_zeros(len(self.shards), bags, self.dim)
+        by_bag[filled] = summed.gradients
+        pooled = self._forward(Jagged(rows - self.first_rows[shard], offsets))
         torch.autograd.backward(pooled, by_bag.transpose(0, 1).reshape(bags, -1))
 
     def live(self) -> dict[str, Any]:
@@ -75,3 +89,6 @@ class FbgemmTables(ShardTables):
             "weight_dtype": str(self.weights().dtype).removeprefix("torch."),
             "device": self.weights().device.type,
         }
+
+    def _forward(self, jagged: Jagged) -> torch.Tensor:
+        return cast(torch.Tensor, self._module(jagged.rows, jagged.offsets))
