@@ -52,7 +52,7 @@ def test_every_experiment_of_the_project_is_valid(path):
         ("  train_samples: 102400\n", "", "dataset:", "dataset.train_samples", "Field required"),
         ("train_samples: 102400", "train_samples: 2047", "train_samples", "dataset.train_samples", "fewer than 2048"),
         ("embedding_dim: 16", "embedding_dim: 18", "embedding_dim", "model.embedding_dim", "multiple of 4"),
-        ("embedding_dim: 16", "embedding_dim: 32", "model:", "model", "bottom_mlp ends in 16, want embedding_dim = 32"),
+        ("embedding_dim: 16", "embedding_dim: 32", "bottom_mlp", "model.bottom_mlp", "ends in 16, want embedding_dim = 32"),
         (
             "table_rows: 20000",
             "table_rows: [9, 9]",
