@@ -16,9 +16,11 @@ from meshrec.experiment.schema import CriteoDataset
 ROWS = [97] * 25 + [20_000]
 
 
-def dataset(path: Path | str, **settings: object) -> CriteoDataset:
-    fields = {"variant": "kaggle", "table_rows": ROWS, "eval_fraction": 0.5, **settings}
-    return CriteoDataset.model_validate({"kind": "criteo", "path": str(path), **fields})
+def dataset(path: Path | str | list[str], **settings: object) -> CriteoDataset:
+    fields: dict[str, object] = {"variant": "kaggle", "table_rows": ROWS, "path": path if isinstance(path, list) else str(path)}
+    if settings.get("labelled", True) and "eval_days" not in settings:
+        fields["eval_fraction"] = 0.5
+    return CriteoDataset.model_validate({"kind": "criteo", **fields, **settings})
 
 
 def fields(rng: random.Random, missing: float = 0.2) -> list[str]:

@@ -67,7 +67,7 @@ def parse_lines(text: bytes, layout: Layout, table_rows: NDArray[np.int64] | Non
     lines = text.count(b"\n") + (not text.endswith(b"\n") and len(text) > 0)
     most_rows = min(lines, len(text) // _shortest_row(layout) + 1)
     rows = Rows(
-        labels=np.empty(most_rows, np.float32),
+        labels=np.empty(most_rows, np.float32) if layout.labelled else np.full(most_rows, np.nan, np.float32),
         dense=np.empty((most_rows, DENSE_FEATURES), np.float32),
         sparse=np.empty((most_rows, CATEGORICAL_FEATURES), np.int32),
     )
