@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from meshrec.data.order import Order, require_rows, sample_order
 from meshrec.data.store import Split
 from meshrec.measure.digest import digest
 
-_ORDER_STREAM = 0x5A3D
-"""Keeps sample orders apart from other uses of the same seed."""
+__all__ = ["Batch", "EvaluationBatches", "RankBatches", "gather", "sample_order"]
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,6 @@ class Batch:
     labels: NDArray[np.float32]
 
 
-def sample_order(samples: int, seed: int) -> NDArray[np.int64]:
-    """A permutation of range(samples), int64, that depends on these two numbers alone and not on ranks or layout."""
-    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence((_ORDER_STREAM, seed))))
-    return rng.permutation(samples).astype(np.int64, copy=False)
-
-
 def gather(split: Split, rows: NDArray[np.int64]) -> Batch:
     """Copy rows [b] out of the memory maps, in the given order."""
     return Batch(split.dense.take(rows, axis=0), split.sparse.take(rows, axis=0), split.labels.take(rows))
@@ -38,7 +32,7 @@ def gather(split: Split, rows: NDArray[np.int64]) -> Batch:
 class RankBatches:
     """One rank's part of one pass: its contiguous slice of each global batch, as `Batch`es of global_batch / ranks samples."""
 
-    def __init__(self, split: Split, order: NDArray[np.int64], global_batch: int, rank: int, ranks: int) -> None:
+    def __init__(self, split: Split, order: Order, global_batch: int, rank: int, ranks: int) -> None:
         """Rows `order` [samples] of the split, global_batch of them in a step over all ranks.
 
         Raises:
@@ -49,8 +43,7 @@ class RankBatches:
             raise ValueError(f"global batch {global_batch}: want a positive multiple of {ranks} ranks")
         if len(order) == 0 or len(order) % global_batch:
             raise ValueError(f"{len(order)} samples in the order: want a positive multiple of the global batch {global_batch}")
-        if order.min() < 0 or order.max() >= len(split):
-            raise ValueError(f"the order names rows {order.min()} … {order.max()}: want 0 … {len(split) - 1}")
+        require_rows(order, len(split))
         self._split = split
         self._order = order
         self._global_batch = global_batch
@@ -63,15 +56,20 @@ class RankBatches:
         return len(self._order) // self._global_batch
 
     def __iter__(self) -> Iterator[Batch]:
+        return self.served_from(0)
+
+    def served_from(self, first: int) -> Iterator[Batch]:
+        """Batches of the steps from `first` on; those before count as served."""
         self._digest = None
         served = 0
         for step in range(len(self)):
             start = step * self._global_batch + self._rank * self._rank_batch
-            rows = self._order[start : start + self._rank_batch]
+            rows = np.asarray(self._order[start : start + self._rank_batch])
             served += digest(np.arange(start, start + self._rank_batch), rows)
             if step == len(self) - 1:  # before the yield: who counts the steps never asks for one more
                 self._digest = served % 2**64
-            yield gather(self._split, rows)
+            if step >= first:
+                yield gather(self._split, rows)
 
     @property
     def order_digest(self) -> int:

@@ -46,7 +46,7 @@ PARSER = 1
 class Chunk:
     """Some lines of a file, and what they hold once they are parsed."""
 
-    text: bytes
+    text: bytearray
     parsed: "Future[ParsedLines]"
 
 
@@ -108,7 +108,7 @@ class CriteoReader:
         if path != expand_path(self.dataset.files[-1]) or not self.hashed:
             self.writer.checkpoint(self._state())
 
-    def _parser(self, layout: Layout) -> Callable[[bytes], "ParsedLines"]:
+    def _parser(self, layout: Layout) -> Callable[[bytearray], "ParsedLines"]:
         from meshrec.data.parse import parse_lines
 
         tables = np.array(self.dataset.rows_of_tables, np.int64) if self.hashed else None
@@ -133,7 +133,7 @@ class CriteoReader:
         self.writer.array("values").append(parsed.rows.sparse)
         self.writer.array("gone").append(parsed.gone)
 
-    def _described(self, layout: Layout, text: bytes, bad: list[int]) -> tuple[int, str, str, str, str]:
+    def _described(self, layout: Layout, text: bytearray, bad: list[int]) -> tuple[int, str, str, str, str]:
         from meshrec.data.parse import REASONS
 
         line, start, code, field = bad
@@ -173,13 +173,13 @@ def _layout_of_rows(path: Path, layout: Layout) -> Layout:
         raise CriteoError(f"{path}: {error.strerror}; check dataset.path") from None
 
 
-def _line(text: bytes, start: int) -> bytes:
+def _line(text: bytearray, start: int) -> bytes:
     end = text.find(b"\n", start)
-    return text[start : end if end >= 0 else len(text)].removesuffix(b"\r")
+    return bytes(text[start : end if end >= 0 else len(text)]).removesuffix(b"\r")
 
 
 def in_order(
-    texts: Iterable[bytes], parse: "Callable[[bytes], ParsedLines]", pool: ThreadPoolExecutor, most: int
+    texts: Iterable[bytearray], parse: "Callable[[bytearray], ParsedLines]", pool: ThreadPoolExecutor, most: int
 ) -> Iterator[Chunk]:
     """Chunks with their parsing under way, in the order of the texts and never more than `most` of them at once."""
     waiting: deque[Chunk] = deque()

@@ -40,19 +40,20 @@ class ParquetText:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._file.close()
 
-    def read(self, size: int, /) -> bytes:
-        """At most `size` bytes of the text; none at the end.
+    def readinto(self, buffer: memoryview) -> int:
+        """Fill the buffer, or its start at the end of the text; returns how many bytes that are.
 
         Raises:
             OSError: the file is damaged.
         """
         try:
-            while len(self._rest) < size and (more := next(self._batches, b"")):
+            while len(self._rest) < len(buffer) and (more := next(self._batches, b"")):
                 self._rest += more
         except pa.ArrowException as error:
             raise OSError(str(error)) from None
-        data, self._rest = self._rest[:size], self._rest[size:]
-        return data
+        data, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
+        buffer[: len(data)] = data
+        return len(data)
 
     def _check(self, schema: Any) -> None:
         """Names and types of all columns, before a row is read."""

@@ -53,7 +53,9 @@ class ParsedLines:
     """[bad lines, 4]: index of the line, where it starts, its code, and its bad field (or the number of its columns)."""
 
 
-def parse_lines(text: bytes, layout: Layout, table_rows: NDArray[np.int64] | None, most_bad: int | None = None) -> ParsedLines:
+def parse_lines(
+    text: bytes | bytearray, layout: Layout, table_rows: NDArray[np.int64] | None, most_bad: int | None = None
+) -> ParsedLines:
     """Parse whole lines; the last one may lack its line end. A line ends in `\\n` or `\\r\\n`, and nothing else is stripped.
 
     Args:

@@ -6,8 +6,9 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 from meshrec.data.layout import SNIFFED_BYTES, CriteoError, Layout
 from meshrec.data.store import Source, sha256_of
@@ -30,10 +31,10 @@ ARCHIVES = {
 
 
 class Text(Protocol):
-    """What is read from: bytes in order, none at the end."""
+    """What is read from: bytes in order."""
 
-    def read(self, size: int, /) -> bytes:
-        """At most `size` bytes."""
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Fill the buffer, or its start at the end of the text; returns how many bytes that are."""
         ...
 
 
@@ -42,24 +43,31 @@ class HashedFile:
 
     closed = False
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BufferedReader) -> None:
         self._file = file
         self._hash = hashlib.sha256()
         self.bytes = 0
 
-    def read(self, size: int = -1) -> bytes:
+    def readinto(self, buffer: memoryview) -> int:
         """Read as the file itself does."""
-        data = self._file.read(size)
-        self._hash.update(data)
-        self.bytes += len(data)
-        return data
+        size = self._file.readinto(buffer)
+        self._hash.update(buffer[:size])
+        self.bytes += size
+        return size
+
+    def read(self, size: int) -> bytes:
+        """Read as the file itself does; Arrow's streams ask for this."""
+        data = bytearray(size)
+        del data[self.readinto(memoryview(data)) :]
+        return bytes(data)
 
     def close(self) -> None:
         """Nothing: who opened the file closes it."""
 
     def source(self, name: str) -> Source:
         """Identity of the whole file, whose rest is read for it."""
-        while self.read(CHUNK_BYTES):
+        buffer = memoryview(bytearray(CHUNK_BYTES))
+        while self.readinto(buffer):
             pass
         return Source(file=name, bytes=self.bytes, sha256=self._hash.hexdigest())
 
@@ -84,40 +92,44 @@ class OpenSource:
         self._text = text
         self._hashed = hashed
 
-    def read(self, size: int) -> bytes:
-        """At most `size` bytes of text; none at the end.
+    def read(self, start: bytes, size: int) -> bytearray:
+        """`start`, and at most `size` bytes of text after it; none only at the end.
 
         Raises:
             CriteoError: the file is damaged or ends early.
         """
+        data = bytearray(len(start) + size)  # filled in place: copies of a chunk would take as long as its parsing
+        data[: len(start)] = start
         try:
-            return self._text.read(size)
+            with memoryview(data)[len(start) :] as free:
+                found = self._text.readinto(free)
         except (EOFError, OSError) as error:
             raise CriteoError(f"{self.path}: can't be read to its end: {error}; fetch the file again") from None
+        del data[len(start) + found :]
+        return data
 
-    def chunks(self, skip: int) -> Iterator[bytes]:
+    def chunks(self, skip: int) -> Iterator[bytearray]:
         """Chunks of whole lines of the text after its first `skip` bytes; only the last one may lack its line end.
 
         Raises:
             CriteoError: see `read`, or a line is absurdly long.
         """
         while skip:
-            skipped = self.read(min(skip, CHUNK_BYTES))
+            skipped = self.read(b"", min(skip, CHUNK_BYTES))
             if not skipped:
                 raise CriteoError(f"{self.path}: has become shorter while it was read; prepare it again")
             skip -= len(skipped)
         rest = b""
-        while chunk := self.read(CHUNK_BYTES):
+        while len(chunk := self.read(rest, CHUNK_BYTES)) > len(rest):
             cut = chunk.rfind(b"\n") + 1
-            if cut:
-                yield rest + chunk[:cut]
-                rest = chunk[cut:]
-            else:
-                rest += chunk
+            rest = bytes(memoryview(chunk)[cut:])
             if len(rest) > LONGEST_LINE:
                 raise endless_line(self.path)
+            if cut:
+                del chunk[cut:]
+                yield chunk
         if rest:
-            yield rest
+            yield bytearray(rest)
 
     def source(self) -> Source:
         """The file's identity."""
@@ -176,6 +188,6 @@ def read_head(path: Path, layout: Layout) -> bytes:
     """
     with open_source(path, layout) as source:
         head = b""
-        while len(head) < SNIFFED_BYTES and (more := source.read(SNIFFED_BYTES - len(head))):
+        while len(head) < SNIFFED_BYTES and (more := source.read(b"", SNIFFED_BYTES - len(head))):
             head += more
         return head
