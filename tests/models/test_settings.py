@@ -74,6 +74,7 @@ def test_settings_that_were_there_before_are_written_as_before():
         (f"{{embedding_dim: {[*MIXED[:25], 6]}}}", 14, "model.embedding_dim", "table 25: found 6, want a whole number ≥ 4"),
         ("{hots: 0}", 14, "model.hots", "found 0, want a whole number ≥ 1"),
         (f"{{hots: {[1, -2, *[1] * 24]}}}", 14, "model.hots", "table 1: found -2, want a whole number ≥ 1"),
+        ("{hots: true}", 14, "model.hots", "found True, want a whole number ≥ 1"),
         ("{hots: []}", 14, "model.hots", "found 0 numbers, want one number or 26"),
         ("{kind: dcnv2, hots: 0}", 14, "model.hots", "found 0, want a whole number ≥ 1"),
         ("\n  embedding_dim: 32", 14, "model.bottom_mlp", "bottom_mlp ends in 16, want embedding_dim = 32"),
