@@ -80,6 +80,22 @@ def _train_cell(cell: Cell, batches: list[Batch], meshes: MeshPool) -> dict[str,
     }
 
 
+def trainer_of(cell: Cell) -> Trainer:
+    """A trainer on a rank of a launch."""
+    return Trainer(cell, MeshPool(torch.device("cpu"), timedelta(seconds=30)))
+
+
+def whole_state(trainer: Trainer) -> dict[str, Any]:
+    """All that a rank holds, by name."""
+    state = {"dense": trainer.dense.flat.detach().numpy().copy()}
+    for value in trainer.dense.optimizer.state.values():
+        state |= {f"dense {name}": tensor.numpy().copy() for name, tensor in value.items()}
+    for index, tables in enumerate(trainer.embeddings.kernels()):
+        everything = {"weights": tables.weights(), **tables.states()}
+        state |= {f"{index} {name}": tensor.numpy().copy() for name, tensor in everything.items()}
+    return state
+
+
 def own_parts(trainer: Trainer, batches: list[Batch]) -> Iterator[Batch]:
     """This rank's part of global batches."""
     rank, size = trainer.mesh.rank, trainer.cell.global_batch // trainer.mesh.layout.ranks

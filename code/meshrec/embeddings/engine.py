@@ -1,6 +1,7 @@
 """Two-dimensional sparse parallelism of a step: exchange, lookup and fused update in a group, replicas kept together."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,6 +131,22 @@ class ShardedEmbeddings:
                 row += shard.rows
         if self.storage:
             self.storage.release()
+
+    @contextmanager
+    def whole_shards(self) -> Iterator[None]:
+        """Have whole shards for a while, however replicas store them; collective over the replica group."""
+        if self.storage:
+            self.storage.gather()
+        yield
+        if self.storage:
+            self.storage.release()
+
+    def resume(self, steps: int, kernel_steps: int) -> None:
+        """Go on after so many steps, and updates as the kernels count them."""
+        self.steps = steps
+        self._unaveraged = steps % self._layout.sync_every
+        for tables in self.kernels():
+            tables.steps = kernel_steps
 
     def kernels(self) -> list[ShardTables]:
         """Kernels of all local twins, sharded and replicated."""

@@ -46,13 +46,13 @@ class RankTables:
 
     def split_ids(self, ids: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Ids [C, B], kernel by kernel."""
-        return (ids,) if len(self.kernels) == 1 else ids.split(self._columns)
+        return (ids,) if len(self.kernels) == 1 else torch.split(ids, self._columns)
 
     def split_gradients(self, gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Gradients [B, W] of what `lookup` returned, kernel by kernel."""
         if len(self.kernels) == 1:
             return (gradients,)
-        return tuple(part.contiguous() for part in gradients.split(self._widths, dim=1))
+        return tuple(part.contiguous() for part in torch.split(gradients, self._widths, dim=1))
 
     def touched(self, ids: torch.Tensor) -> torch.Tensor:
         """Distinct rows that ids [C, B] ask for: [n] int64, ascending."""

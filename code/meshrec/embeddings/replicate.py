@@ -61,7 +61,7 @@ class TwinRows:
 
 
 @dataclass(frozen=True)
-class _Touched:
+class Touched:
     """What a step changes."""
 
     rows: list[torch.Tensor]
@@ -88,7 +88,8 @@ class ReplicaAverage:
         self._collectives = collectives
         self._twin_rows = TwinRows(local, collectives)
         self.with_states = layout.sync_moments != "local"
-        self._touched: dict[int, _Touched] = {}
+        self.touched: dict[int, Touched] = {}
+        """By step, what awaits an average."""
         self._under_way: Average | None = None
         self.sizes: list[SyncSize] = []
 
@@ -99,13 +100,13 @@ class ReplicaAverage:
 
     def touch(self, step: int, rows: list[torch.Tensor], lookups: int) -> None:
         """Note the distinct rows [n] of each local twin that a step changes, by so many lookups of each."""
-        self._touched[step] = _Touched(rows, lookups)
+        self.touched[step] = Touched(rows, lookups)
 
     def announce(self, last: int) -> Pending | None:
         """Begin to tell twins all rows touched since the average before step `last`, which is to end in an average."""
         if not self.lists_rows:
             return None
-        steps = [self._touched[step] for step in sorted(self._touched) if self._last_averaged(last) < step <= last]
+        steps = [self.touched[step] for step in sorted(self.touched) if self._last_averaged(last) < step <= last]
         parts = zip(*(touched.rows for touched in steps), strict=True)
         own = [of_steps[0] if len(of_steps) == 1 else torch.unique(torch.cat(of_steps)) for of_steps in parts]
         return self._twin_rows.announce(own, self._twin_rows.room(sum(touched.lookups for touched in steps)))
@@ -119,7 +120,7 @@ class ReplicaAverage:
         Afterwards, or after `settle` if the layout overlaps the average with the next step, twins are bit-equal.
         """
         self.settle()
-        self._touched = {step: touched for step, touched in self._touched.items() if step > last}
+        self.touched = {step: touched for step, touched in self.touched.items() if step > last}
         rows = self._union(announced)
         self._under_way = self._start_whole() if rows is None else self._start_rows(rows)
         listed = announced.wait().numel() // self._twin_rows.twins if announced else 0
@@ -129,8 +130,8 @@ class ReplicaAverage:
 
     def finish(self) -> None:
         """Average what is left over since the last average."""
-        if self._touched:
-            last = max(self._touched)
+        if self.touched:
+            last = max(self.touched)
             self.average(self.announce(last), last)
         self.settle()
 

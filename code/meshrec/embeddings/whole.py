@@ -13,6 +13,7 @@ from meshrec.embeddings.packing import averaged_states
 from meshrec.embeddings.plan import Plan
 from meshrec.embeddings.rows import RowGradients
 from meshrec.experiment.factors import Layout
+from meshrec.measure.ledger import Dimension
 from meshrec.mesh.collectives import Collectives
 
 
@@ -65,7 +66,7 @@ class WholeTables:
         self._collectives.all_reduce_sum("replicated_average", flat, "world")
         flat /= copies
         for twin, tensors in zip(self.twins, live, strict=True):
-            for tensor, mean in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+            for tensor, mean in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
                 tensor.copy_(mean.view_as(tensor))
             for tables in twin.kernels:
                 tables.end_average(None)
@@ -75,7 +76,7 @@ class WholeTables:
 
     def _mean(self, sums: torch.Tensor, local: int) -> torch.Tensor:
         """Sums [rows of all tables, …] of the group's mean loss, or with `sync: gradients` of the global mean loss."""
-        dimension = "world" if self._exact else "shard"
+        dimension: Dimension = "world" if self._exact else "shard"
         self._collectives.all_reduce_sum("replicated_gradients", sums, dimension)
         return sums / (local * self._collectives.mesh.size(dimension))
 
@@ -96,7 +97,7 @@ def _dense_sum(tables: ShardTables, ids: torch.Tensor, gradients: torch.Tensor) 
 
 def _apply(twin: RankTables, sums: torch.Tensor) -> None:
     sizes = [tables.rows * (tables.dim + 1) for tables in twin.kernels]
-    for tables, part in zip(twin.kernels, sums.split(sizes), strict=True):
+    for tables, part in zip(twin.kernels, torch.split(sums, sizes), strict=True):
         dense = part.view(tables.rows, tables.dim + 1)
         rows = dense[:, -1].nonzero()[:, 0]
         if rows.numel():

@@ -55,7 +55,7 @@ class Cell:
         return {
             "dataset": experiment.dataset.model_dump(mode="json"),
             "model": experiment.model.model_dump(mode="json"),
-            "training": experiment.training.model_dump(mode="json"),
+            "training": experiment.training.model_dump(mode="json", exclude=_WITHOUT_EFFECT),
             "ranks": self.ranks,
             "seed": self.seed,
             "global_batch": self.global_batch,
@@ -91,6 +91,8 @@ class Cell:
         }
 
 
+_WITHOUT_EFFECT = {"checkpoint_every", "keep_checkpoints"}
+"""Training settings on which no number depends."""
 _REPLICATION = ("rank_order", "replica_storage", "sync")
 
 

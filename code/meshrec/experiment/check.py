@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 
 from meshrec.experiment.cells import cells_of, samples_per_run
+from meshrec.experiment.combinations import impossible_combinations
 from meshrec.experiment.schema import Experiment, SyntheticDataset
 
 Problem = tuple[tuple[str | int, ...], str]
@@ -19,6 +20,7 @@ def problems(experiment: Experiment, file_stem: str) -> Iterator[Problem]:
     unknown = [*_unknown_levels(experiment), *_unknown_comparisons(experiment)]
     yield from unknown
     if not unknown:
+        yield from impossible_combinations(experiment)
         yield from _duplicate_cells(experiment)
 
 

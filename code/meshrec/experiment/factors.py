@@ -1,6 +1,6 @@
 """The factors of an experiment file: layouts and embedding optimizers."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -71,60 +71,67 @@ class Layout(Strict):
 EpsPlacement = Literal["outside", "inside"]
 
 
-class Sgd(Strict):
-    """Plain stochastic gradient descent on the embedding rows."""
+class EmbeddingOptimizer(Strict):
+    """What all embedding optimizers have."""
 
-    kind: Literal["sgd"]
     lr: Annotated[float, Field(gt=0)]
     layouts: list[Label] | None = None
     """Layouts that this optimizer is crossed with; all when left out."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _no_weight_decay(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "weight_decay" in given:
+            raise ValueError(
+                "weight_decay is not supported: of a sparse update it would decay touched rows only, and fbgemm's CPU kernel "
+                "accepts and ignores it; remove it"
+            )
+        return given
 
-class RowwiseAdagrad(Strict):
+
+class Sgd(EmbeddingOptimizer):
+    """Plain stochastic gradient descent on the embedding rows."""
+
+    kind: Literal["sgd"]
+
+
+class RowwiseAdagrad(EmbeddingOptimizer):
     """w ← w − lr·g/(√v + ε), v ← v + mean(g²) per row; ε inside the root is lr·g/√(v + ε)."""
 
     kind: Literal["rowwise_adagrad"]
-    lr: Annotated[float, Field(gt=0)]
     eps: Annotated[float, Field(ge=0)] = 1e-8
     eps_placement: EpsPlacement = "outside"
-    layouts: list[Label] | None = None
 
 
-class MomentScaledRowwiseAdagrad(Strict):
+class MomentScaledRowwiseAdagrad(EmbeddingOptimizer):
     """Row-wise AdaGrad whose second moment is divided by c before the root (S1's optimizer, there with c = M)."""
 
     kind: Literal["moment_scaled_rowwise_adagrad"]
-    lr: Annotated[float, Field(gt=0)]
     moment_scale: Annotated[float, Field(gt=0)]
     """c. In a 1D cell, the c of the 2D cell that it is compared with."""
     eps: Annotated[float, Field(ge=0)] = 1e-8
     eps_placement: EpsPlacement = "outside"
-    layouts: list[Label] | None = None
 
 
-class MomentumRowwiseAdagrad(Strict):
+class MomentumRowwiseAdagrad(EmbeddingOptimizer):
     """Row-wise AdaGrad of a velocity: u ← β·u + g, w ← w − lr·u/(√v + ε), v ← v + mean(g²), of rows that the batch hits.
 
     The other reading of S1's "momentum": a first moment under the per-row rate.
     """
 
     kind: Literal["momentum_rowwise_adagrad"]
-    lr: Annotated[float, Field(gt=0)]
     beta: Annotated[float, Field(ge=0, lt=1)]
     eps: Annotated[float, Field(ge=0)] = 1e-8
-    layouts: list[Label] | None = None
 
 
-class DensityScaledRowwiseAdagrad(Strict):
+class DensityScaledRowwiseAdagrad(EmbeddingOptimizer):
     """Moment-scaled row-wise AdaGrad with a c of its own for every row, c = (Kρ + M)/(Kρ + 1): what averaging over M groups
     adds to the row's second moment, by its measured hits K in a global batch and share ρ of the mean in a hit's gradient."""
 
     kind: Literal["density_scaled_rowwise_adagrad"]
-    lr: Annotated[float, Field(gt=0)]
     replicas: Annotated[int, Field(ge=1)]
     """M. In a 1D cell, the M of the 2D cell that it is compared with."""
     eps: Annotated[float, Field(ge=0)] = 1e-8
-    layouts: list[Label] | None = None
 
 
 Optimizer = Annotated[

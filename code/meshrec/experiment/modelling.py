@@ -121,6 +121,10 @@ class Training(Strict):
     """Whether the next batch is fetched and its ids exchanged while a step computes. The numbers are the same to the bit."""
     execution: Execution = "ranks"
     """T processes, or the same mathematics of the M groups in one process: for quality with many seeds, never for timing."""
+    checkpoint_every: Annotated[int, Field(ge=1)] | None = None
+    """Steps between two checkpoints; none are written when left out. A killed run goes on from the last one, to the bit."""
+    keep_checkpoints: bool = False
+    """Whether the last checkpoint stays when the run is recorded."""
     eval_batch: Annotated[int, Field(ge=1)] = 8192
     """Samples in one evaluation step over all ranks. Memory only: the metrics don't depend on it."""
     warmup_steps: Annotated[int, Field(ge=0)] = 5

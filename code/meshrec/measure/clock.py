@@ -35,6 +35,12 @@ class PhaseClock:
         self._synchronise = synchronise
         self._step = 0
 
+    def resume(self, step_seconds: NDArray[np.float64], seconds: NDArray[np.float64]) -> None:
+        """Take over the times [steps], [steps, phases] of steps done before."""
+        self._step = step_seconds.size
+        self.step_seconds[: self._step] = step_seconds
+        self.seconds[: self._step] = seconds
+
     @contextmanager
     def step(self) -> Iterator[None]:
         """Time one whole step, phases inside it."""

@@ -7,19 +7,32 @@ import math
 from typing import Any
 
 from meshrec.experiment import Experiment
-from meshrec.experiment.schema import Layout, MomentScaledRowwiseAdagrad, Optimizer, Sgd
+from meshrec.experiment.schema import (
+    DensityScaledRowwiseAdagrad,
+    Layout,
+    MomentScaledRowwiseAdagrad,
+    MomentumRowwiseAdagrad,
+    Optimizer,
+    Sgd,
+)
 
 SAME = 1e-5
 """Up to this, relative in the learning rate and absolute in ε, kernels are the same."""
 
 Kernel = tuple[str, float, float]
-"""Kind with the place of ε, learning rate and ε of the plain optimizer that computes the same."""
+"""Kind with its other settings, learning rate and ε of the plain optimizer that computes the same."""
 
 
 def kernel(level: Optimizer) -> Kernel:
     """Plain optimizer that an optimizer level amounts to."""
     if isinstance(level, Sgd):
         return "sgd", level.lr, 0.0
+    if isinstance(level, MomentumRowwiseAdagrad):
+        kind = "rowwise_adagrad, ε outside" if level.beta == 0 else f"momentum {level.beta}"
+        return kind, level.lr, level.eps
+    if isinstance(level, DensityScaledRowwiseAdagrad):
+        kind = "rowwise_adagrad, ε outside" if level.replicas == 1 else f"density-scaled for {level.replicas} replicas"
+        return kind, level.lr, level.eps
     c = level.moment_scale if isinstance(level, MomentScaledRowwiseAdagrad) else 1.0
     inside = level.eps_placement == "inside"
     return f"rowwise_adagrad, ε {level.eps_placement}", math.sqrt(c) * level.lr, (c if inside else math.sqrt(c)) * level.eps
@@ -32,13 +45,15 @@ def same_kernel(one: Optimizer, other: Optimizer) -> bool:
 
 
 def same_training(one: Layout, other: Layout) -> bool:
-    """Whether two layouts compute the same weights up to rounding: it doesn't matter on which ranks rows lie."""
+    """Whether two layouts compute the same weights up to rounding: it doesn't matter on which ranks rows lie, nor how they
+    travel; it does which samples make up a group."""
     return _training(one) == _training(other)
 
 
-def _training(layout: Layout) -> tuple[int, int]:
-    exact = layout.replicas == 1 or layout.sync == "gradients"
-    return (1, 1) if exact else (layout.replicas, layout.sync_every)
+def _training(layout: Layout) -> tuple[int | str, ...]:
+    if layout.replicas == 1 or layout.sync == "gradients":
+        return (1,)
+    return layout.replicas, layout.sync_every, layout.sync_moments, layout.rank_order
 
 
 def predicted_none(experiment: Experiment, comparison: str, metric: str) -> bool:

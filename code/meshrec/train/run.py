@@ -3,37 +3,41 @@
 import logging
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
-from meshrec.data.batches import RankBatches, sample_order
 from meshrec.data.store import Store
 from meshrec.embeddings.plan import Plan
-from meshrec.experiment.cells import Cell, samples_per_run
+from meshrec.experiment.cells import Cell
 from meshrec.experiment.record import Hashes, RunRecord
 from meshrec.measure.allocator import return_freed_memory
-from meshrec.measure.clock import PhaseClock
 from meshrec.measure.memory import analytic_memory, peak_rss_bytes, reset_peak_rss
-from meshrec.mesh.device import synchronise
 from meshrec.mesh.groups import MeshPool
 from meshrec.train import summary
 from meshrec.train.accounting import analytic_traffic, component_bytes
-from meshrec.train.ahead import Prefetch
-from meshrec.train.evaluate import RunDiverged, evaluate
+from meshrec.train.evaluate import evaluate
 from meshrec.train.initial import dense_digest, tables_digest
 from meshrec.train.live import check_live, live_moment_scale
+from meshrec.train.loop import train
 from meshrec.train.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
-CHECK_EVERY = 16
-"""Steps between two looks at the losses."""
 
-
-def run_cell(cell: Cell, store: Store, meshes: MeshPool, plan: Plan, environment: dict[str, Any]) -> RunRecord | None:
+def run_cell(
+    cell: Cell, store: Store, meshes: MeshPool, plan: Plan, checkpoints: Path, environment: dict[str, Any]
+) -> RunRecord | None:
     """Train and evaluate one cell; collective over all ranks of the launch.
+
+    Args:
+        cell: what is run.
+        store: its data.
+        meshes: of the launch.
+        plan: who holds what, the same on all ranks.
+        checkpoints: folder of this cell's checkpoints.
+        environment: versions and hardware, for the record.
 
     Returns:
         The record on rank 0, None on the others.
@@ -53,7 +57,7 @@ def run_cell(cell: Cell, store: Store, meshes: MeshPool, plan: Plan, environment
     reset_peak_rss()
     set_up = time.perf_counter()
 
-    losses, clock, order_digest = _train(trainer, store)
+    done = train(trainer, store, checkpoints)
     check_live(cell, plan, rank, trainer.live() | {"initial_moment": live["initial_moment"]})
     memory = _memory(trainer)  # before evaluation, whose batches are larger
     trained = time.perf_counter()
@@ -64,13 +68,13 @@ def run_cell(cell: Cell, store: Store, meshes: MeshPool, plan: Plan, environment
         replica=trainer.mesh.replica,
         tables_digest=digests[0],
         dense_digest=digests[1],
-        order_digest=order_digest,
+        order_digest=done.order_digest,
         live=live,
-        losses=losses,
-        step_seconds=clock.step_seconds,
-        phase_seconds=clock.seconds,
+        losses=done.losses,
+        step_seconds=done.clock.step_seconds,
+        phase_seconds=done.clock.seconds,
         traffic=trainer.ledger.entries,
-        analytic_traffic=analytic_traffic(trainer, losses.size),
+        analytic_traffic=analytic_traffic(trainer, done.losses.size),
         memory=memory,
         analytic_memory=analytic_memory(trainer.shape(), _dense_state(cell), trainer.stored_over),
     )
@@ -133,35 +137,6 @@ def identity(cell: Cell, store: Store) -> dict[str, Any]:
             "optimum": manifest.optimum.model_dump() if manifest.optimum else None,
         },
     }
-
-
-def _train(trainer: Trainer, store: Store) -> tuple[Any, PhaseClock, int]:
-    """One pass over the training samples of the experiment; global loss of every step, times, digest of the order."""
-    cell, device = trainer.cell, trainer.mesh.device
-    order = sample_order(len(store.train), cell.seed)[: samples_per_run(cell.experiment, len(store.train))]
-    batches = RankBatches(store.train, order, cell.global_batch, trainer.mesh.rank, trainer.mesh.layout.ranks)
-    losses = torch.zeros(len(batches), device=device)
-    clock = PhaseClock(len(batches), lambda: synchronise(device))
-    stages = Prefetch(trainer, iter(batches))
-    ahead = stages if cell.experiment.training.pipeline == "prefetch" else None
-    dist.barrier()
-    for step in range(len(batches)):
-        with clock.step():
-            losses[step] = trainer.compute(stages.take(clock), clock, ahead)
-            if step == len(batches) - 1:
-                with clock.phase("replica_sync"):
-                    trainer.embeddings.finish()
-        if step % CHECK_EVERY == CHECK_EVERY - 1 or step == len(batches) - 1:
-            _check_finite(losses, step)
-    return losses.cpu().numpy(), clock, batches.order_digest
-
-
-def _check_finite(losses: torch.Tensor, step: int) -> None:
-    recent = losses[max(0, step + 1 - CHECK_EVERY) : step + 1]
-    bad = (~torch.isfinite(recent)).nonzero()
-    if bad.numel():
-        first = max(0, step + 1 - CHECK_EVERY) + int(bad[0])
-        raise RunDiverged(f"training loss is {float(losses[first])} in step {first} of {losses.numel()}: diverged")
 
 
 def _memory(trainer: Trainer) -> dict[str, int]:

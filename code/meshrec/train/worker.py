@@ -18,6 +18,7 @@ from meshrec.experiment.cells import Cell
 from meshrec.experiment.record import write_record
 from meshrec.mesh.device import device_of
 from meshrec.mesh.groups import MeshPool
+from meshrec.train.checkpoint.files import folder_of, remove_all
 from meshrec.train.evaluate import RunDiverged
 from meshrec.train.run import failed_record, run_cell
 from meshrec.train.setup import make_cell_plan
@@ -55,11 +56,13 @@ def work_off(work: Work) -> None:
             (work.out / RUNNING).write_text(cell.name)
         plan = agreed_plan(make_cell_plan(cell, _frequencies(cell, store)))
         try:
-            record = run_cell(cell, store, meshes, plan, work.environment)
+            record = run_cell(cell, store, meshes, plan, folder_of(work.out, cell.name), work.environment)
         except RunDiverged as error:
             record = failed_record(cell, store, work.environment, str(error)) if rank == 0 else None
         if record is not None:
             write_record(work.out / f"{cell.name}.json", record)
+            if not cell.experiment.training.keep_checkpoints:
+                remove_all(folder_of(work.out, cell.name))
             _report(cell, record.model_dump())
     if rank == 0:
         (work.out / RUNNING).unlink(missing_ok=True)
