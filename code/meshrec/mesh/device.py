@@ -19,3 +19,14 @@ def synchronise(device: torch.device) -> None:
     """Wait until the device has done all it was given. A CPU always has."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def reset_peak(device: torch.device) -> None:
+    """Start a new peak of what is allocated on a GPU."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_allocated_bytes(device: torch.device) -> int | None:
+    """Largest number of bytes allocated on a GPU since the last reset; None on a CPU, where the process has a peak."""
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None

@@ -55,6 +55,7 @@ def run_cell(
     digests = tables_digest(trainer.embeddings), dense_digest(trainer.dense.flat, rows, dims)
     return_freed_memory()  # so that the peak is this run's own, and its set-up no part of it
     reset_peak_rss()
+    reset_peak(trainer.mesh.device)
     set_up = time.perf_counter()
 
     done = train(trainer, store, checkpoints)
@@ -140,9 +141,8 @@ def identity(cell: Cell, store: Store) -> dict[str, Any]:
 
 
 def _memory(trainer: Trainer) -> dict[str, int]:
-    measured = component_bytes(trainer)
-    peak = peak_rss_bytes()
-    return measured if peak is None else measured | {"peak_rss": peak}
+    peaks = {"peak_rss": peak_rss_bytes(), "peak_allocated": peak_allocated_bytes(trainer.mesh.device)}
+    return component_bytes(trainer) | {name: peak for name, peak in peaks.items() if peak is not None}
 
 
 def _dense_state(cell: Cell) -> int:

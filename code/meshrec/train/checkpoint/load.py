@@ -9,7 +9,7 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_state
 
 from meshrec.train.checkpoint.files import CheckpointError, Manifest, damaged_files, read_manifest
 from meshrec.train.checkpoint.progress import Progress
-from meshrec.train.checkpoint.save import model_tensors
+from meshrec.train.checkpoint.save import model_tensors, twin_tensors
 from meshrec.train.checkpoint.shards import dense_tensors, table_tensors
 from meshrec.train.trainer import Trainer
 
@@ -32,6 +32,8 @@ def resume(path: Path, trainer: Trainer, progress: Progress, data_hash: str) -> 
     _refuse(path, different)
     with trainer.embeddings.whole_shards():
         load_state(model_tensors(trainer, manifest.step), checkpoint_id=path)
+        for twin in range(1, len(trainer.embeddings.twins)):
+            load_state(twin_tensors(trainer, manifest.step, twin), checkpoint_id=path)
     progress.read(path / f"rank-{dist.get_rank()}.npz", trainer)
     trainer.embeddings.resume(manifest.step, manifest.kernel_steps)
 

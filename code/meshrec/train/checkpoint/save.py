@@ -30,12 +30,18 @@ def save(folder: Path, trainer: Trainer, progress: Progress, data_hash: str) -> 
 
 
 def model_tensors(trainer: Trainer, step: int) -> dict[str, Any]:
-    """Live tensors of the model after a step, by name. Replicas that differ have names of their own."""
+    """Live tensors of the model after a step, by name. Replicas that differ have names of their own; of equal ones, one is all."""
+    twins = range(len(trainer.embeddings.twins)) if replicas_differ(trainer, step) else [0]
     tensors: dict[str, Any] = dict(dense_tensors(trainer.dense))
-    for twin in range(len(trainer.embeddings.twins)):
-        prefix = f"replica.{trainer.mesh.replica + twin}." if replicas_differ(trainer, step) else ""
-        tensors |= {prefix + name: tensor for name, tensor in table_tensors(trainer.embeddings, twin).items()}
+    for twin in twins:
+        tensors |= twin_tensors(trainer, step, twin)
     return tensors
+
+
+def twin_tensors(trainer: Trainer, step: int, twin: int) -> dict[str, Any]:
+    """Live tensors of a local twin's tables after a step, by name."""
+    prefix = f"replica.{trainer.mesh.replica + twin}." if replicas_differ(trainer, step) else ""
+    return {prefix + name: tensor for name, tensor in table_tensors(trainer.embeddings, twin).items()}
 
 
 def replicas_differ(trainer: Trainer, step: int) -> bool:
