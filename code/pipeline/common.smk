@@ -94,10 +94,11 @@ def source_of(wildcards):
 def memory_mb(wildcards):
     """Host memory of a block: a process and its libraries for each rank, and the widest layout's tables twice over."""
     experiment = EXPERIMENTS[wildcards.experiment]
-    rows = sum(experiment.dataset.rows_of_tables)
+    rows, dims = experiment.dataset.rows_of_tables, experiment.model.dims_of_tables
     cells = Block(experiment, int(wildcards.ranks), int(wildcards.seed)).cells
     replicas = max(cell.layout_level.replicas for cell in cells)
-    table_bytes = rows * (experiment.model.embedding_dim + 1) * 4 * replicas
+    numbers = sum(count * (dim + 1) for count, dim in zip(rows, dims))
+    table_bytes = numbers * 4 * replicas
     return 1500 * int(wildcards.ranks) + 2 * table_bytes // 10**6
 
 

@@ -14,6 +14,7 @@ from meshrec.experiment.cells import Cell
 from meshrec.experiment.record import Hashes, RunRecord
 from meshrec.measure.allocator import return_freed_memory
 from meshrec.measure.memory import analytic_memory, peak_rss_bytes, reset_peak_rss
+from meshrec.mesh.device import peak_allocated_bytes, reset_peak
 from meshrec.mesh.groups import MeshPool
 from meshrec.train import summary
 from meshrec.train.accounting import analytic_traffic, component_bytes
