@@ -26,7 +26,7 @@ class MeshSide:
         self.trainer = Trainer(workload.cell(), MeshPool(device, COLLECTIVE_TIMEOUT))
         self.trainer.embeddings.initialise(workload.initial_rows)
         self.initial_dense: nn.Module = copy.deepcopy(self.trainer.model)
-        """The dense module before training: takes dense features [b, 13] and pooled embeddings [b, F, D], gives logits [b]."""
+        """The dense module before training: takes dense features [b, 13] and pooled embeddings [b, F·D], gives logits [b]."""
         self._clock = PhaseClock(1)
 
     def step(self, batch: Batch) -> torch.Tensor:

@@ -43,19 +43,19 @@ class TorchRecDense(nn.Module):
         self.over = OverArch(workload.dim + TABLES * (TABLES + 1) // 2, list(workload.top))
 
     def forward(self, dense: torch.Tensor, embeddings: torch.Tensor) -> torch.Tensor:
-        """Logits [b] from dense features [b, 13] and pooled embeddings [b, F, D]."""
-        logits: torch.Tensor = self.over(self.interaction(self.bottom(dense), embeddings))
+        """Logits [b] from dense features [b, 13] and pooled embeddings [b, F·D]."""
+        bottom = self.bottom(dense)
+        logits: torch.Tensor = self.over(self.interaction(bottom, embeddings.view(len(bottom), TABLES, -1)))
         return logits.squeeze(1)
 
 
 class Recommender(nn.Module):
     """Embeddings, dense part and loss in one module, for `DistributedModelParallel` to take apart."""
 
-    def __init__(self, embeddings: nn.Module, dense: nn.Module, dim: int) -> None:
+    def __init__(self, embeddings: nn.Module, dense: nn.Module) -> None:
         super().__init__()
         self.embeddings = embeddings
         self.dense = dense
-        self._dim = dim
 
     def forward(self, dense: torch.Tensor, ids: KeyedJaggedTensor, labels: torch.Tensor) -> torch.Tensor:
         """This rank's mean loss, 0-d."""
@@ -63,7 +63,7 @@ class Recommender(nn.Module):
         values = pooled.values()
         if pooled.keys() != KEYS:
             values = torch.cat([pooled[key] for key in KEYS], dim=1)
-        return functional.binary_cross_entropy_with_logits(self.dense(dense, values.view(-1, TABLES, self._dim)), labels)
+        return functional.binary_cross_entropy_with_logits(self.dense(dense, values), labels)
 
 
 class CpuCollection(DMPCollection):
@@ -98,7 +98,7 @@ class TorchRecSide:
         self._device, self._workload = device, workload
         os.environ["LOCAL_WORLD_SIZE"] = str(workload.ranks)  # one machine: TorchRec would ask for it with a warning each time
         _keep_quiet()
-        self.model = self._distribute(Recommender(_embeddings(workload), dense.to(device), workload.dim), owners)
+        self.model = self._distribute(Recommender(_embeddings(workload), dense.to(device)), owners)
         self._write(workload)
         self._optimizer = torch.optim.SGD(dense.parameters(), lr=workload.dense_lr)
         part = workload.batch // workload.ranks

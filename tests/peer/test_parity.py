@@ -1,6 +1,5 @@
 """meshrec against TorchRec, an independent engine: 1D against `DistributedModelParallel`, 2D against `DMPCollection`."""
 
-import functools
 import json
 import os
 import subprocess
@@ -13,6 +12,8 @@ import pytest
 from benchmarks.peer_venv import NoPeer, peer_python
 
 PARITY = Path(__file__).parents[1] / "benchmarks" / "parity.py"
+Differences = dict[tuple[str, str | None], dict[str, float]]
+"""(optimizer, fault) → what `parity.py` prints of it."""
 SMALL = {"rows": 300, "dim": 8, "bottom": [16, 8], "top": [32, 1], "batch": 128}
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "sgd": {"optimizer": "sgd", "lr": 50},
@@ -34,8 +35,17 @@ def python() -> Path:
         pytest.skip(str(missing))
 
 
-@functools.cache
-def differences(ranks: int) -> dict[tuple[str, str | None], dict[str, float]]:
+@pytest.fixture(scope="module", params=[1, 2], ids=["1 rank", "2 ranks"])
+def one_dimensional(request: pytest.FixtureRequest) -> Differences:
+    return differences(request.param)
+
+
+@pytest.fixture(scope="module")
+def two_dimensional() -> Differences:
+    return differences(4)
+
+
+def differences(ranks: int) -> Differences:
     """Of all optimizers, sound and spoilt, in one launch; 2D without assertions, or TorchRec would refuse the CPU."""
     keys = [(name, fault) for name in OPTIMIZERS for fault in (None, *FAULTS[ranks])]
     shape = {"ranks": ranks, "replicas": REPLICAS[ranks], **SMALL}
@@ -55,28 +65,29 @@ def run(cases: list[dict[str, Any]], optimise: bool) -> list[dict[str, float]]:
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_1d_losses_are_those_of_distributed_model_parallel(ranks: int, optimizer: str):
-    found = differences(ranks)[optimizer, None]
+def test_1d_losses_are_those_of_distributed_model_parallel(one_dimensional: Differences, optimizer: str):
+    found = one_dimensional[optimizer, None]
     assert found["loss"] < 1e-4
+    assert found["tables"] < 1e-4
     assert found["moved"] > 1e-2, "the tables didn't train: the losses say nothing about their update"
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_2d_tables_and_losses_are_those_of_dmp_collection(optimizer: str):
-    found = differences(4)[optimizer, None]
+def test_2d_tables_and_losses_are_those_of_dmp_collection(two_dimensional: Differences, optimizer: str):
+    found = two_dimensional[optimizer, None]
     assert found["loss"] < 1e-6
     assert found["tables"] < 1e-6
-    assert found["moved"] > 1e-3
+    assert found["moved"] > 1e-2
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_1d_a_wrong_gradient_scale_shows(ranks: int, optimizer: str):
-    assert differences(ranks)[optimizer, "gradient_scale"]["loss"] > 1e-3
+def test_1d_a_wrong_gradient_scale_shows(one_dimensional: Differences, optimizer: str):
+    assert one_dimensional[optimizer, "gradient_scale"]["loss"] > 5e-4
 
 
 @pytest.mark.parametrize("fault", FAULTS[4])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_2d_a_fault_shows(optimizer: str, fault: str):
-    assert differences(4)[optimizer, fault]["tables"] > 1e-4
+def test_2d_a_fault_shows(two_dimensional: Differences, optimizer: str, fault: str):
+    found = two_dimensional[optimizer, fault]
+    assert found["loss"] > 1e-5
+    assert found["tables"] > 1e-2
