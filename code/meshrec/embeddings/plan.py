@@ -1,10 +1,14 @@
 """Which rank of a sharding group holds which rows and columns of which table."""
 
+from bisect import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import groupby, pairwise
 
+import numpy as np
+
+from meshrec.embeddings.placement import Items, place
 from meshrec.experiment.cells import hash_of
 
 
@@ -70,16 +74,23 @@ class Plan:
         object.__setattr__(self, "shards", tuple(sorted(self.shards, key=_order)))
         object.__setattr__(self, "replicated", tuple(sorted(self.replicated)))
         _assert_owners(self)
-        for table in range(len(self.tables)):
-            _assert_complete(self, table)
+        by_table: dict[int, list[TableShard]] = {table: [] for table in range(len(self.tables))}
+        for shard in self.shards:
+            by_table.setdefault(shard.table, []).append(shard)
+        for table, shards in by_table.items():
+            _assert_complete(self, table, shards)
+
+    @cached_property
+    def _by_owner(self) -> dict[int, list[TableShard]]:
+        return {owner: list(shards) for owner, shards in groupby(self.shards, key=lambda shard: shard.owner)}
 
     def of(self, owner: int) -> list[TableShard]:
         """Shards that one rank of the group holds, apart from replicated tables."""
-        return [shard for shard in self.shards if shard.owner == owner]
+        return list(self._by_owner.get(owner, []))
 
     def whole(self, owner: int) -> list[TableShard]:
         """The replicated tables as one rank holds them."""
-        shards = (_whole_table(owner, table, self.tables[table]) for table in self.replicated)
+        shards = (whole_table(owner, table, self.tables[table]) for table in self.replicated)
         return sorted(shards, key=_order)
 
     def rows_held(self, owner: int) -> int:
@@ -100,13 +111,17 @@ def table_wise(tables: Sequence[TableShape], owners: int) -> Plan:
     """
     if owners > len(tables):
         raise PlanError(f"{len(tables)} tables can't be sharded table-wise over {owners} ranks; use row-wise or more replicas")
-    shards: list[TableShard] = []
-    load = [(0, 0)] * owners  # (ids, rows): lookups follow the ids a sample has, memory the rows
-    for table in sorted(range(len(tables)), key=lambda t: (-tables[t].hots, -tables[t].rows)):
-        owner = min(range(owners), key=lambda o: load[o])
-        shards.append(_whole_table(owner, table, tables[table]))
-        load[owner] = (load[owner][0] + tables[table].hots, load[owner][1] + tables[table].rows)
-    return Plan(tuple(tables), owners, tuple(shards))
+    chosen = place(whole_items(tables, range(len(tables)), 0), np.zeros(owners, np.int64), np.zeros(owners, np.int64), None)
+    assert chosen is not None
+    return Plan(tuple(tables), owners, tuple(whole_table(o, t, tables[t]) for t, o in enumerate(chosen.tolist())))
+
+
+def whole_items(tables: Sequence[TableShape], which: Sequence[int], state_bytes: int) -> Items:
+    """Whole tables to place: lookups follow the ids that a sample has, and rows decide between equally loaded ranks."""
+    more = sum(shape.rows for shape in tables) + 1  # than the rows of any rank: one id outweighs them
+    cost = [tables[table].hots * more + tables[table].rows for table in which]
+    held = [tables[table].rows * (4 * tables[table].dim + state_bytes) for table in which]
+    return Items(np.array(cost, np.int64), np.array(held, np.int64), np.array(which, np.int64))
 
 
 def row_wise(tables: Sequence[TableShape], owners: int) -> Plan:
@@ -160,7 +175,8 @@ def split_columns(table: int, shape: TableShape, owners: Sequence[int]) -> Itera
         yield TableShard(owner, table, 0, shape.rows, left, left + width, shape.rows, shape.dim, shape.hots)
 
 
-def _whole_table(owner: int, table: int, shape: TableShape) -> TableShard:
+def whole_table(owner: int, table: int, shape: TableShape) -> TableShard:
+    """A whole table on one rank."""
     return TableShard(owner, table, 0, shape.rows, 0, shape.dim, shape.rows, shape.dim, shape.hots)
 
 
@@ -175,25 +191,38 @@ def _assert_owners(plan: Plan) -> None:
         raise PlanError(f"a plan for {plan.owners} ranks gives nothing to ranks {idle} and something to unknown ranks {wrong}")
 
 
-def _assert_complete(plan: Plan, table: int) -> None:
+def _assert_complete(plan: Plan, table: int, shards: list[TableShard]) -> None:
     """Every number of the table is held exactly once in the group, or whole by every rank."""
+    if not 0 <= table < len(plan.tables):
+        raise PlanError(f"table {table}: sharded, but there are {len(plan.tables)} tables")
     shape = plan.tables[table]
-    shards = [shard for shard in plan.shards if shard.table == table]
     if table in plan.replicated:
         if shards:
             raise PlanError(f"table {table}: both replicated and sharded")
         return
     volume = sum(shard.rows * shard.width for shard in shards)
-    overlap = any(_overlap(a, b) for i, a in enumerate(shards) for b in shards[:i])
     outside = any(not (0 <= s.start < s.stop <= shape.rows and 0 <= s.left < s.right <= shape.dim) for s in shards)
     wrong = any((s.table_rows, s.table_dim, s.hots) != (shape.rows, shape.dim, shape.hots) for s in shards)
-    if outside or wrong or overlap or volume != shape.rows * shape.dim:
+    if outside or wrong or volume != shape.rows * shape.dim or _overlap(shards):
         parts = sorted((s.start, s.stop, s.left, s.right) for s in shards)
         raise PlanError(
-            f"table {table}: shards (rows from, to, columns from, to) {parts} don't cover {shape.rows} rows × {shape.dim} "
-            "columns exactly once"
+            f"table {table}: shards (rows from, to, columns from, to) {parts[:9]}{'…' * (len(parts) > 9)} don't cover "
+            f"{shape.rows} rows × {shape.dim} columns exactly once"
         )
+    if len({(s.owner, s.start, s.stop) for s in shards}) < len(shards):  # partial squares are added over ranks, not within one
+        raise PlanError(f"table {table}: a rank holds the same rows in two shards of columns; give it them as one")
 
 
-def _overlap(a: TableShard, b: TableShard) -> bool:
-    return a.start < b.stop and b.start < a.stop and a.left < b.right and b.left < a.right
+def _overlap(shards: list[TableShard]) -> bool:
+    """Whether two rectangles of a table share a number: columns in use, kept while going down the rows."""
+    ends = [(shard.stop, 0, shard.left, shard.right) for shard in shards]  # a shard ends before the next one begins
+    used: list[tuple[int, int]] = []
+    for _, begins, left, right in sorted(ends + [(shard.start, 1, shard.left, shard.right) for shard in shards]):
+        where = bisect(used, (left, right))
+        if not begins:
+            used.remove((left, right))
+        elif (where and used[where - 1][1] > left) or (where < len(used) and used[where][0] < right):
+            return True
+        else:
+            used.insert(where, (left, right))
+    return False
