@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,31 +45,26 @@ def progress_of(trainer: Any) -> Progress:
     return Progress(0, torch.zeros(STEPS), PhaseClock(STEPS))
 
 
-def go_on(trainer: Any, progress: Progress, batches: list[Batch], until: int) -> None:
-    stages = Prefetch(trainer, iter_from(own_parts(trainer, batches), progress.done))
-    for _ in range(progress.done, until):
-        with progress.clock.step():
-            progress.losses[progress.done] = trainer.compute(stages.take(progress.clock), progress.clock, stages)
-        progress.done += 1
-
-
-def iter_from(batches: Iterator[Batch], first: int) -> Iterator[Batch]:
-    for _ in range(first):
-        next(batches)
-    yield from batches
-
-
 def train_and_save(cells: list[Cell], batches: list[Batch], folders: list[Path]) -> list[Any]:
     """Save after some steps and go on; what came out."""
     states = []
     for cell, folder in zip(cells, folders, strict=True):
         trainer = trainer_of(cell)
         progress = progress_of(trainer)
-        go_on(trainer, progress, batches, AT)
+        stages = Prefetch(trainer, own_parts(trainer, batches))
+        train(trainer, progress, stages, AT)
         save(folder, trainer, progress, "data")
-        go_on(trainer, progress, batches, STEPS)
+        train(trainer, progress, stages, STEPS)
         states.append(finished(trainer, progress))
     return states
+
+
+def train(trainer: Any, progress: Progress, stages: Prefetch, until: int) -> None:
+    for _ in range(progress.done, until):
+        with progress.clock.step():
+            ahead = stages if progress.done + 1 < until else None
+            progress.losses[progress.done] = trainer.compute(stages.take(progress.clock), progress.clock, ahead)
+        progress.done += 1
 
 
 def resume_and_train(cells: list[Cell], batches: list[Batch], folders: list[Path]) -> list[Any]:
@@ -80,7 +74,7 @@ def resume_and_train(cells: list[Cell], batches: list[Batch], folders: list[Path
         progress = progress_of(trainer)
         resume(latest(folder), trainer, progress, "data")
         assert progress.done == AT
-        go_on(trainer, progress, batches, STEPS)
+        train(trainer, progress, Prefetch(trainer, own_parts(trainer, batches[AT:])), STEPS)
         states.append(finished(trainer, progress))
     return states
 

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from meshrec.experiment.schema import DenseOptimizer
-from meshrec.mesh.collectives import Collectives
+from meshrec.mesh.collectives import Collectives, Pending
 
 
 class ReplicatedDense:
@@ -39,10 +39,14 @@ class ReplicatedDense:
         """Before a backward: gradients stay the views that they are."""
         self._buffer.zero_()
 
-    def all_reduce(self, loss: torch.Tensor) -> torch.Tensor:
-        """Average gradients and this rank's mean loss over all ranks; returns the global mean loss, a 0-d tensor."""
+    def start_all_reduce(self, loss: torch.Tensor) -> Pending:
+        """Begin to sum gradients and this rank's mean loss over all ranks."""
         self._buffer[-1] = loss
-        self._collectives.all_reduce_sum("dense_all_reduce", self._buffer, "world")
+        return self._collectives.start_all_reduce_sum("dense_all_reduce", self._buffer, "world")
+
+    def finish_all_reduce(self, pending: Pending) -> torch.Tensor:
+        """Turn the sums into means; returns the global mean loss, a 0-d tensor."""
+        pending.wait()
         if self._ranks > 1:
             self._buffer /= self._ranks
         return self._buffer[-1].clone()

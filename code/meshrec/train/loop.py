@@ -57,29 +57,32 @@ def train(trainer: Trainer, store: Store, checkpoints: Path) -> Trained:
     resumed_at = progress.done
     stages = Prefetch(trainer, batches.served_from(resumed_at))
     dist.barrier()
-    for step in range(resumed_at, steps):
-        _step(trainer, stages, progress, last=step == steps - 1)
+    while progress.done < steps:
+        _step(trainer, stages, progress)
         if progress.done % CHECK_EVERY == 0 or progress.done == steps:
             _check_finite(progress)
-        if _is_due(trainer, progress):
+        if _is_due(trainer, progress.done, steps):
             save(checkpoints, trainer, progress, store.manifest.data_hash)
     return Trained(progress.losses.cpu().numpy(), progress.clock, batches.order_digest, resumed_at)
 
 
-def _step(trainer: Trainer, stages: Prefetch, progress: Progress, last: bool) -> None:
-    clock = progress.clock
-    ahead = stages if trainer.cell.experiment.training.pipeline == "prefetch" else None
+def _step(trainer: Trainer, stages: Prefetch, progress: Progress) -> None:
+    clock, steps = progress.clock, progress.losses.numel()
+    prefetches = trainer.cell.experiment.training.pipeline == "prefetch"
+    # no batch may be under way when a checkpoint is written: what it has sent would count twice
+    ahead = stages if prefetches and not _is_due(trainer, progress.done + 1, steps) else None
     with clock.step():
         progress.losses[progress.done] = trainer.compute(stages.take(clock), clock, ahead)
-        if last:
+        progress.done += 1
+        if progress.done == steps:
             with clock.phase("replica_sync"):
                 trainer.embeddings.finish()
-    progress.done += 1
 
 
-def _is_due(trainer: Trainer, progress: Progress) -> bool:
+def _is_due(trainer: Trainer, done: int, steps: int) -> bool:
+    """Whether a checkpoint follows so many steps."""
     every = trainer.cell.experiment.training.checkpoint_every
-    return every is not None and progress.done % every == 0 and progress.done < progress.losses.numel()
+    return every is not None and done % every == 0 and done < steps
 
 
 def _check_finite(progress: Progress) -> None:

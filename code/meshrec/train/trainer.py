@@ -111,6 +111,8 @@ class Trainer:
         with clock.phase("dense_backward"):
             dense.zero_gradients()
             torch.autograd.backward(loss)
+        with clock.phase("dense_all_reduce"):
+            summing = dense.start_all_reduce(loss.detach())  # beside the gradient exchange and the update
         if ahead:
             ahead.receive(clock)
         assert vectors.grad is not None
@@ -123,7 +125,7 @@ class Trainer:
         with clock.phase("replica_sync"):
             embeddings.synchronise(arrived)
         with clock.phase("dense_all_reduce"):
-            global_loss = dense.all_reduce(loss.detach())
+            global_loss = dense.finish_all_reduce(summing)
         with clock.phase("dense_update"):
             dense.step()
         self.held.note([pooled, vectors], [vectors.grad, gradients])

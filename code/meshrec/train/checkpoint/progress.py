@@ -34,7 +34,7 @@ class Progress:
             "buffer_bytes": trainer.embeddings.exchange.buffer_bytes,
         }
         with path.open("wb") as file:
-            np.savez(file, allow_pickle=False, **self._arrays(known), **_pending_rows(trainer, self.done))
+            np.savez(file, allow_pickle=False, **self._arrays(known), **_pending_rows(trainer))
 
     def _arrays(self, known: dict[str, Any]) -> dict[str, NDArray[Any]]:
         return {
@@ -64,13 +64,12 @@ class Progress:
 _TOUCHED = "touched-"
 
 
-def _pending_rows(trainer: Trainer, done: int) -> dict[str, NDArray[Any]]:
-    """Rows touched since the last average, by `touched-STEP-LOOKUPS-TWIN`; not those of a step that was only prepared."""
+def _pending_rows(trainer: Trainer) -> dict[str, NDArray[Any]]:
+    """Rows touched since the last average, by `touched-STEP-LOOKUPS-TWIN`."""
     average = trainer.embeddings.average
     return {
         f"{_TOUCHED}{step}-{touched.lookups}-{twin}": rows.cpu().numpy()
         for step, touched in (average.touched.items() if average else ())
-        if step <= done
         for twin, rows in enumerate(touched.rows or [torch.empty(0, dtype=torch.int64)])
     }
 

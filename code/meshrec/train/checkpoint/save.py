@@ -13,7 +13,7 @@ from meshrec.train.trainer import Trainer
 
 
 def save(folder: Path, trainer: Trainer, progress: Progress, data_hash: str) -> Path:
-    """Write the state after `progress.done` steps into a cell's folder, in place of earlier checkpoints.
+    """Write the state after `progress.done` steps, of which no batch is under way, in place of the cell's earlier checkpoints.
 
     Returns:
         The complete checkpoint.
@@ -30,7 +30,7 @@ def save(folder: Path, trainer: Trainer, progress: Progress, data_hash: str) -> 
 
 
 def model_tensors(trainer: Trainer, step: int) -> dict[str, Any]:
-    """Live tensors of the model after a step, by name. Replicas that differ have names of their own; one stands for equal ones."""
+    """Live tensors of the model after a step, by name. Replicas that differ have names of their own; of equal ones one is kept."""
     twins = range(len(trainer.embeddings.twins)) if replicas_differ(trainer, step) else [0]
     tensors: dict[str, Any] = dict(dense_tensors(trainer.dense))
     for twin in twins:
