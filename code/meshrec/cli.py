@@ -1,6 +1,7 @@
 """Command line: one sub-command per pipeline step, each usable without Snakemake."""
 
 import argparse
+import dataclasses
 import json
 import logging
 import signal
@@ -159,6 +160,17 @@ def train(options: argparse.Namespace) -> None:
     print(options.out / "block.json")
 
 
+def evaluate(options: argparse.Namespace) -> None:
+    """Print the metrics of a checkpoint, loaded into the mesh of any cell and rank count."""
+    from meshrec.measure.versions import check_versions
+
+    check_versions()
+    from meshrec.train.reload import evaluate_checkpoint
+
+    found = evaluate_checkpoint(_load(options), options.checkpoint, options.ranks, options.cell, options.store)
+    print(json.dumps(dataclasses.asdict(found), indent=1))
+
+
 def tables(options: argparse.Namespace) -> None:
     """Turn run records into tidy tables."""
     from meshrec.publish.tables import write_tables
@@ -227,6 +239,11 @@ def _parser() -> argparse.ArgumentParser:
     step.add_argument("--seed", type=int, required=True)
     step.add_argument("--store", type=Path, required=True, help="folder that `meshrec prepare` wrote")
     step.add_argument("--out", type=Path, required=True, help="folder of the block's records")
+    step = add(evaluate)
+    step.add_argument("--checkpoint", type=_folder, required=True, help="folder step-N that a run left behind")
+    step.add_argument("--ranks", type=int, required=True, help="rank count of the mesh to load into")
+    step.add_argument("--cell", required=True, help="layout.optimizer.scaling")
+    step.add_argument("--store", type=_folder, required=True, help="folder that `meshrec prepare` wrote")
     for run in (tables, contrasts, figures, report):
         add(run).add_argument("--results", type=_folder, required=True, help="results/EXPERIMENT, with blocks/ in it")
     steps.choices["figures"].add_argument("--out", type=Path, help="folder of the figures; RESULTS/figures when left out")

@@ -54,7 +54,7 @@ def work_off(work: Work) -> None:
     for cell in work.cells:
         if rank == 0:
             (work.out / RUNNING).write_text(cell.name)
-        plan = agreed_plan(make_cell_plan(cell, _frequencies(cell, store)))
+        plan = plan_of(cell, store)
         try:
             record = run_cell(cell, store, meshes, plan, folder_of(work.out, cell.name), work.environment)
         except RunDiverged as error:
@@ -66,6 +66,11 @@ def work_off(work: Work) -> None:
             _report(cell, record.model_dump())
     if rank == 0:
         (work.out / RUNNING).unlink(missing_ok=True)
+
+
+def plan_of(cell: Cell, store: Store) -> Plan:
+    """The cell's sharding plan, the same on all ranks; collective over the launch."""
+    return agreed_plan(make_cell_plan(cell, _frequencies(cell, store)))
 
 
 def _frequencies(cell: Cell, store: Store) -> list[NDArray[np.int64]] | None:

@@ -30,7 +30,7 @@ def save(folder: Path, trainer: Trainer, progress: Progress, data_hash: str) -> 
 
 
 def model_tensors(trainer: Trainer, step: int) -> dict[str, Any]:
-    """Live tensors of the model after a step, by name. Replicas that differ have names of their own; of equal ones one is kept."""
+    """Live tensors of the model after a step, by name. Replicas that differ have names of their own; of equal ones one does."""
     twins = range(len(trainer.embeddings.twins)) if replicas_differ(trainer, step) else [0]
     tensors: dict[str, Any] = dict(dense_tensors(trainer.dense))
     for twin in twins:
