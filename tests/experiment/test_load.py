@@ -168,3 +168,54 @@ def test_a_learning_rate_is_a_number(tmp_path, lr):
 def test_a_seed_fits_into_the_tables(tmp_path):
     with pytest.raises(ExperimentError, match=r"seeds\.2: found 9223372036854775808"):
         load_experiment(edited(tmp_path, "seeds: [0, 1, 2]", f"seeds: [0, 1, {2**63}]"))
+
+
+@pytest.mark.parametrize(
+    ("layout", "key", "message"),
+    [
+        ("{sharding: column-wise, ranks: [8]}", "sharding", "a table's 16 columns can't be split over the 8 ranks"),
+        ("{sharding: row-wise, ranks: [8]}", "sharding", "a table's 5 rows can't be split over the 8 ranks"),
+        ("{tables: {1: row-wise, 0: row-wise}, ranks: [8]}", "tables.0", "a table's 5 rows can't be split over the 8 ranks"),
+        ("{tables: {3: column-wise}, ranks: [8]}", "tables.3", "a table's 16 columns can't be split over the 8 ranks"),
+        ("{tables: {30: row-wise}, ranks: [8]}", "tables", "Input should be less than 26"),
+        ("{ranks: [32]}", "sharding", "26 tables can't be split over the 32 ranks"),
+        ("{tables: {1: replicated}, ranks: [26]}", "sharding", "25 tables can't be split over the 26 ranks"),
+        ("{sharding: planned, ranks: [5000]}", "sharding", "4855 rows of planned tables can't be split over the 5000 ranks"),
+        ("{memory_limit: 100000, ranks: [2]}", "memory_limit", "found 100000 bytes, want at least 155360"),
+        ("{memory_limit: 24847, ranks: [8]}", "memory_limit", "found 24847 bytes, want at least 38840"),
+    ],
+)
+def test_shardings_that_can_not_be_are_refused_before_any_rank_is_there(tmp_path, layout, key, message):
+    """Of 26 tables of 16 columns: one with 5 rows, 25 with 194; the same at every rank count that can be."""
+    rows = f"table_rows: {[5, *[194] * 25]}"
+    path = edited(tmp_path, "table_rows: 20000", rows)
+    ranks = layout.split("ranks: ")[1].rstrip("}")
+    text = path.read_text().replace("ranks: [1, 2, 4]\n", f"ranks: [1, 2, 4, {ranks[1:-1]}]\n").replace("4, 2]", "4]")
+    text = text.replace("  1d: {replicas: 1}", f"  odd: {layout}\n  1d: {{replicas: 1, ranks: [1, 2, 4]}}")
+    path.write_text(text)
+    with pytest.raises(ExperimentError) as caught:
+        load_experiment(path)
+    assert f"{path}:{line_of(path, '  odd:')}: layouts.odd.{key}: " in str(caught.value)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        "{tables: {1: row-wise}, ranks: [4]}",
+        "{tables: {1: row-wise, 0: row-wise}, ranks: [4]}",
+        "{sharding: planned, tables: {0: replicated}, memory_limit: 90000, ranks: [4]}",
+        "{memory_limit: 90000, ranks: [4]}",
+    ],
+)
+def test_shardings_that_can_be_are_not(tmp_path, layout):
+    path = edited(tmp_path, "  1d: {replicas: 1}", f"  odd: {layout}\n  1d: {{replicas: 1}}")
+    path.write_text(path.read_text().replace("table_rows: 20000", f"table_rows: {[5, *[194] * 25]}"))
+    assert "odd" in load_experiment(path).layouts
+
+
+def test_columns_may_be_split_into_quadruples(tmp_path):
+    path = edited(tmp_path, "  1d: {replicas: 1}", "  odd: {sharding: column-wise, ranks: [4]}\n  1d: {replicas: 1}")
+    with pytest.raises(ExperimentError) as caught:  # fbgemm's row-wise moments over split columns are another matter
+        load_experiment(path)
+    assert "can't be split" not in str(caught.value)

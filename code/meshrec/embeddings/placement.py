@@ -144,6 +144,14 @@ def _distinct(items: Items, owners: NDArray[np.int64], item: int, others: NDArra
     return distinct
 
 
+def place_by_memory(items: Items, used: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Ranks [S] of which the fullest holds little, whatever pieces cost. For at most one piece a table."""
+    by_memory = Items(items.memory, items.memory, items.table)
+    chosen = place(by_memory, used, used, None)
+    assert chosen is not None
+    return improve(by_memory, chosen, used, used, None)
+
+
 def lower_bound(items: Items, load: Costs) -> float:
     """A largest load that no placement is under: the mean; the largest piece; the two smallest of the N + 1 largest pieces."""
     ranks, largest = len(load), np.sort(items.cost)[::-1]

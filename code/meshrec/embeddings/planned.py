@@ -17,7 +17,7 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from meshrec.embeddings.contiguous import contiguous
+from meshrec.embeddings.contiguous import filled
 from meshrec.embeddings.costs import (
     ALL_REDUCE_SECONDS,
     Setting,
@@ -70,21 +70,21 @@ class Placed:
         return sorted(set(self.items.table[self.chosen == self.loads.argmax()].tolist()))
 
 
-def planned(settled: Settled, which: list[int], counts: Frequencies, at: Setting, allowed: Allowed) -> Plan:
-    """Shard the tables `which` beside those that are settled.
+def planned(settled: Settled, kinds: Sequence[str], counts: Frequencies, at: Setting, allowed: Allowed) -> Plan:
+    """Shard the tables of kind `planned`, and place those of kind `table-wise`, beside those that are settled.
 
     Raises:
         PlanError: not within the memory limit, or fewer rows than ranks.
     """
     load = _settled_seconds(settled, counts, at)
-    options = _options(settled.tables, which, counts, at, allowed)
+    options = _options(settled.tables, kinds, counts, at, allowed)
     best: Placed | None = None
     for forms in _choices(options, at.ranks):
         found = _placed(forms, load, settled, allowed.limit)
         if found and (best is None or found.loads.max() < best.loads.max()):
             best = found
     if best is None:
-        return _by_memory(settled, which, counts, at, load, allowed.limit)
+        return _by_memory(settled, kinds, counts, at, load, allowed.limit)
     best = best.improved(allowed.limit)
     if at.ranks <= 64:
         best = _changed(best, options, load, settled, allowed.limit)
@@ -93,10 +93,10 @@ def planned(settled: Settled, which: list[int], counts: Frequencies, at: Setting
 
 
 def _by_memory(
-    settled: Settled, which: list[int], counts: Frequencies, at: Setting, load: NDArray[np.float64], limit: int | None
+    settled: Settled, kinds: Sequence[str], counts: Frequencies, at: Setting, load: NDArray[np.float64], limit: int | None
 ) -> Plan:
     """The plan that needs least memory, with pieces moved and swapped as far as the limit allows."""
-    shards = contiguous(settled.tables, which, settled.memory(), at.state_bytes) if which else []
+    shards = list(filled(settled.tables, kinds, settled.memory(), at.state_bytes))
     assert_within(settled.plan(shards), at.state_bytes, limit)
     seconds = [np.zeros(0)]
     for table, of_table in groupby(shards, key=lambda shard: shard.table):
@@ -146,17 +146,19 @@ def _settled_seconds(settled: Settled, counts: Frequencies, at: Setting) -> NDAr
 
 
 def _options(
-    tables: Sequence[TableShape], which: list[int], counts: Frequencies, at: Setting, allowed: Allowed
+    tables: Sequence[TableShape], kinds: Sequence[str], counts: Frequencies, at: Setting, allowed: Allowed
 ) -> dict[int, list[Form]]:
     """Forms of each table, whole first. No more pieces than eighths of a mean load: smaller ones only add traffic."""
-    rough = {t: _rough_seconds(tables[t], at) for t in which}
+    rough = {t: _rough_seconds(tables[t], at) for t, kind in enumerate(kinds) if kind in ("planned", "table-wise")}
     eighth = sum(rough.values()) / at.ranks / 8
     options: dict[int, list[Form]] = {}
-    for table in which:
+    for table, seconds in rough.items():
         shape, of_table = tables[table], cumulative(counts[table], tables[table], at.batch)
-        most = min(at.ranks, shape.rows, int(rough[table] / eighth) + 1)
-        options[table] = [whole(table, shape, of_table, at), *splits(table, shape, of_table, at, allowed, most)]
-        if allowed.replicas:
+        most = min(at.ranks, shape.rows, int(seconds / eighth) + 1)
+        options[table] = [whole(table, shape, of_table, at)]
+        if kinds[table] == "planned":
+            options[table] += splits(table, shape, of_table, at, allowed, most)
+        if kinds[table] == "planned" and allowed.replicas:
             options[table].append(replicated(table, shape, of_table, at))
     return options
 

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from meshrec.embeddings.costs import Setting
 from meshrec.embeddings.forms import Allowed
-from meshrec.embeddings.placement import Items, improve, place
+from meshrec.embeddings.placement import place, place_by_memory
 from meshrec.embeddings.plan import Plan, PlanError, TableShape, whole_items, whole_table
 from meshrec.embeddings.plan_text import describe_plan, differences
 from meshrec.embeddings.planned import Frequencies, planned
@@ -56,7 +55,7 @@ def make_plan(
     averaged = 1 / layout.sync_every if layout.replicas > 1 and layout.sync == "weights" else 0.0
     setting = Setting(owners, batch, optimizer_state_bytes, averaged)
     allowed = Allowed(columns, replicas and owners > 1, layout.memory_limit)
-    return planned(settled, [t for t, kind in enumerate(kinds) if kind == "planned"], counts, setting, allowed)
+    return planned(settled, kinds, counts, setting, allowed)
 
 
 def _explicit(settled: Settled, which: list[int], limit: int | None) -> Plan:
@@ -72,18 +71,10 @@ def _explicit(settled: Settled, which: list[int], limit: int | None) -> Plan:
         load[shard.owner] += shard.hots * more + shard.rows
     chosen = place(items, load, used, limit)
     if chosen is None:
-        chosen = _by_memory(items, used)
+        chosen = place_by_memory(items, used)
     plan = settled.plan([whole_table(o, t, settled.tables[t]) for t, o in zip(which, chosen.tolist(), strict=True)])
     assert_within(plan, settled.state_bytes, limit)
     return plan
-
-
-def _by_memory(items: Items, used: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Owners [S] for which the fullest rank holds little."""
-    by_memory = Items(items.memory, items.memory, items.table)
-    chosen = place(by_memory, used, used, None)
-    assert chosen is not None
-    return improve(by_memory, chosen, used, used, None)
 
 
 def _checked(frequencies: Frequencies | None, tables: Sequence[TableShape]) -> Frequencies:

@@ -64,6 +64,6 @@ def assert_within(plan: Plan, state_bytes: int, limit: int | None) -> None:
     alone = largest.rows == largest.table_rows and size > limit
     raise PlanError(
         f"memory_limit is {limit} bytes a rank, but rank {worst} of {plan.owners} would hold {max(held)}, of which "
-        f"{part} {'alone is too large: it takes' if alone else 'takes'} {size}. The smallest limit that works with "
-        f"this sharding is {max(held)}: raise it, split large tables by rows, or use fewer replicas"
+        f"{part} {'alone is too large: it takes' if alone else 'takes'} {size}. The smallest limit known to work "
+        f"with this sharding is {max(held)}: raise it, split large tables by rows, or use fewer replicas"
     )

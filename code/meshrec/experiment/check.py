@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from meshrec.experiment.cells import cells_of, samples_per_run
 from meshrec.experiment.combinations import impossible_combinations
 from meshrec.experiment.schema import Experiment, SyntheticDataset
+from meshrec.experiment.shardings import impossible_shardings
 
 Problem = tuple[tuple[str | int, ...], str]
 
@@ -38,16 +39,7 @@ def _meshes(experiment: Experiment) -> Iterator[Problem]:
                     f"or list the rank counts that the layout is for under layouts.{label}.ranks",
                 )
             else:
-                yield from _too_many_shards(experiment, label, ranks // layout.replicas)
-
-
-def _too_many_shards(experiment: Experiment, label: str, shards: int) -> Iterator[Problem]:
-    """A rank of a group that would hold no rows has nothing to do in an exchange."""
-    rows = experiment.dataset.rows_of_tables
-    whole = experiment.layouts[label].sharding == "table-wise"
-    if shards > (len(rows) if whole else min(rows)):
-        limit = f"{len(rows)} tables" if whole else f"the smallest table's {min(rows)} rows"
-        yield ("layouts", label, "sharding"), f"{limit} can't be split over the {shards} ranks of a group; use more replicas"
+                yield from impossible_shardings(experiment, label, ranks // layout.replicas)
 
 
 def _empty_blocks(experiment: Experiment) -> Iterator[Problem]:
