@@ -156,6 +156,14 @@ def test_blank_lines_are_rejected(tmp_path):
     assert rejected_lines(store)[0] == ["3", "row", "blank line", "want 40"]
 
 
+def test_text_without_a_last_line_end_is_warned_of(tmp_path, caplog):
+    build(tmp_path, "\n".join(good_lines(4)).encode())
+    assert "the last line has no line end" in caplog.text
+    caplog.clear()
+    build(tmp_path, good_lines(4, seed=1))
+    assert caplog.text == ""
+
+
 def test_byte_order_mark_is_refused(tmp_path):
     assert_refused(tmp_path, b"\xef\xbb\xbf" + "\n".join(good_lines(3)).encode(), "byte-order mark")
 

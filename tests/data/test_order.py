@@ -10,7 +10,6 @@ from meshrec.data.batches import RankBatches
 from meshrec.data.order import BlockShuffle, sample_order
 from meshrec.data.store import Split
 
-
 PINNED_ORDER = [54, 1, 52, 55, 38, 0, 4, 34]
 
 

@@ -92,8 +92,8 @@ from pathlib import Path
 from meshrec.data import synthetic
 from meshrec.data.prepare import prepare
 from meshrec.experiment.schema import SyntheticDataset
-def slow(planted, rows, real=synthetic.generate):
-    for part in real(planted, rows):
+def slow(*arguments, real=synthetic.generate):
+    for part in real(*arguments):
         yield part
         print("one batch written", flush=True); time.sleep(60)
 synthetic.generate = slow

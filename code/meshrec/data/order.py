@@ -2,9 +2,9 @@
 
 Up to 2²⁴ samples the permutation is drawn at once. More would take 8 bytes each on every rank (35 GB for Criteo Terabyte), and
 would read rows all over a store that no memory holds. There the rows are shuffled in two steps, of which only one part is ever
-in memory: blocks of 16,384 neighbouring rows are shuffled over the whole set, and the rows of each 256 blocks that then
-follow one another are shuffled among themselves. A window is 4.2 million samples: 34 MB of order and 0.7 GB of rows, which are read block
-by block.
+in memory: blocks of 16,384 neighbouring rows are shuffled over the whole set, and the rows of each 256 blocks that then follow
+one another are shuffled among themselves. A window is 4.2 million samples: 34 MB of order and 0.7 GB of rows, which are read
+block by block.
 """
 
 from functools import lru_cache

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
@@ -92,44 +92,50 @@ class OpenSource:
         self._text = text
         self._hashed = hashed
 
-    def read(self, start: bytes, size: int) -> bytearray:
-        """`start`, and at most `size` bytes of text after it; none only at the end.
+    def readinto(self, buffer: memoryview) -> int:
+        """Fill the buffer with text, or its start at the end of it; returns how many bytes that are.
 
         Raises:
             CriteoError: the file is damaged or ends early.
         """
-        data = bytearray(len(start) + size)  # filled in place: copies of a chunk would take as long as its parsing
-        data[: len(start)] = start
         try:
-            with memoryview(data)[len(start) :] as free:
-                found = self._text.readinto(free)
+            return self._text.readinto(buffer)
         except (EOFError, OSError) as error:
             raise CriteoError(f"{self.path}: can't be read to its end: {error}; fetch the file again") from None
-        del data[len(start) + found :]
-        return data
 
-    def chunks(self, skip: int) -> Iterator[bytearray]:
+    def chunks(self, skip: int, memory: Callable[[], bytearray]) -> Iterator[memoryview]:
         """Chunks of whole lines of the text after its first `skip` bytes; only the last one may lack its line end.
 
+        Each is read into memory of its own, which `memory` gives: at least CHUNK_BYTES + LONGEST_LINE bytes.
+
         Raises:
-            CriteoError: see `read`, or a line is absurdly long.
+            CriteoError: see `readinto`, or a line is absurdly long.
         """
-        while skip:
-            skipped = self.read(b"", min(skip, CHUNK_BYTES))
-            if not skipped:
-                raise CriteoError(f"{self.path}: has become shorter while it was read; prepare it again")
-            skip -= len(skipped)
+        self._skip(skip, memoryview(memory()))
         rest = b""
-        while len(chunk := self.read(rest, CHUNK_BYTES)) > len(rest):
-            cut = chunk.rfind(b"\n") + 1
-            rest = bytes(memoryview(chunk)[cut:])
+        while True:
+            buffer = memory()
+            view = memoryview(buffer)
+            view[: len(rest)] = rest
+            found = self.readinto(view[len(rest) : len(rest) + CHUNK_BYTES])
+            if not found:
+                break
+            end = len(rest) + found
+            cut = buffer.rfind(b"\n", 0, end) + 1
+            rest = bytes(view[cut:end])
             if len(rest) > LONGEST_LINE:
                 raise endless_line(self.path)
             if cut:
-                del chunk[cut:]
-                yield chunk
+                yield view[:cut]
         if rest:
-            yield bytearray(rest)
+            yield view[: len(rest)]
+
+    def _skip(self, size: int, buffer: memoryview) -> None:
+        while size:
+            skipped = self.readinto(buffer[:size])
+            if not skipped:
+                raise CriteoError(f"{self.path}: has become shorter while it was read; prepare it again")
+            size -= skipped
 
     def source(self) -> Source:
         """The file's identity."""
@@ -187,7 +193,7 @@ def read_head(path: Path, layout: Layout) -> bytes:
         CriteoError: see `open_source` and `OpenSource.read`.
     """
     with open_source(path, layout) as source:
-        head = b""
-        while len(head) < SNIFFED_BYTES and (more := source.read(b"", SNIFFED_BYTES - len(head))):
-            head += more
-        return head
+        buffer, size = memoryview(bytearray(SNIFFED_BYTES)), 0
+        while found := source.readinto(buffer[size:]):
+            size += found
+        return bytes(buffer[:size])

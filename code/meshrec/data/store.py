@@ -11,6 +11,7 @@ Rows keep the source's order: first the training rows, then the evaluation rows.
 """
 
 import hashlib
+import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +74,16 @@ class Optimum(Closed):
     auc: float
 
 
+class HeadRow(Closed):
+    """The row that a synthetic table's most popular id has."""
+
+    row: int
+    share: float
+    """Part of the samples that hit it: a batch of B samples does so B · share times on average."""
+    coherence: float
+    """ρ of a hit's gradient for a model that predicts the click rate; see `meshrec.data.coherence`."""
+
+
 class Vocabularies(Closed):
     """Which categories have table rows of their own: entry k of a table's part of the file has row 2 + k of that table.
 
@@ -124,6 +135,10 @@ class Manifest(Closed):
     vocabulary: Vocabularies | None = None
     """None where categories are hashed into their tables."""
     optimum: Optimum | None = None
+    heads: list[HeadRow] | None = None
+    """Of each table of synthetic rows."""
+    checksum: str = ""
+    """sha256 of all the above; see `checksum_of`."""
 
 
 @dataclass(frozen=True)
@@ -217,6 +232,8 @@ def _read_manifest(file: Path) -> Manifest:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "file"
         raise _damaged(file, f"{where}: {first['msg']}") from None
+    if (found := checksum_of(manifest)) != manifest.checksum:
+        raise _damaged(file, f"checksum is {manifest.checksum!r}, but the other fields give {found!r}")
     if missing := [column for column in COLUMNS if column not in manifest.columns]:
         raise _damaged(file, f"columns: {missing} missing")
     return manifest
@@ -241,6 +258,12 @@ def _map_column(path: Path, manifest: Manifest, column: Column) -> NDArray[Any]:
     if (size := file.stat().st_size) != expected:
         raise _damaged(file, f"{size} bytes, want {expected}")
     return np.asarray(array)  # a plain view of the map: np.memmap's own indexing is slower
+
+
+def checksum_of(manifest: Manifest) -> str:
+    """sha256 of a manifest's fields but for its checksum, as JSON with sorted keys."""
+    said = manifest.model_dump(mode="json", exclude={"checksum"})
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def data_hash(columns: dict[Column, ColumnFile]) -> str:

@@ -21,7 +21,18 @@ import numpy as np
 
 from meshrec.data.arrays import GrowingArray
 from meshrec.data.columns import DataError, Rows
-from meshrec.data.store import COLUMNS, MANIFEST, REJECTED, VOCABULARY, ColumnFile, Manifest, Store, StoreError, data_hash
+from meshrec.data.store import (
+    COLUMNS,
+    MANIFEST,
+    REJECTED,
+    VOCABULARY,
+    ColumnFile,
+    Manifest,
+    Store,
+    StoreError,
+    checksum_of,
+    data_hash,
+)
 from meshrec.data.store import open_store as _open_store
 from meshrec.data.store import sha256_of as _sha256_of
 from meshrec.experiment.record import write_json
@@ -156,6 +167,7 @@ class StoreWriter:
             evaluation_click_rate=self.click_rate(train, rows),
             **facts,
         )
+        manifest = manifest.model_copy(update={"checksum": checksum_of(manifest)})
         for entry in self.partial.iterdir():
             if entry.name not in KNOWN_FILES:
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
