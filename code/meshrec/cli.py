@@ -146,6 +146,22 @@ def prepare(options: argparse.Namespace) -> None:
     print(options.out)
 
 
+def plan(options: argparse.Namespace) -> None:
+    """Show which rank of a sharding group holds what, as the runs will have it."""
+    from meshrec.embeddings.plan import PlanError
+    from meshrec.train.plans import cell_plans
+
+    plans = cell_plans(_load(options), options.layout, options.ranks, options.store)
+    print("\n\n\n".join(found.text() for found in plans))
+    if options.picture is None:
+        return
+    if len(plans) > 1:
+        raise PlanError(f"{options.picture}: is for one of these {len(plans)} plans; choose it by --layout and --ranks")
+    from meshrec.publish.plan_picture import write_plan_picture
+
+    write_plan_picture(plans[0].plan, plans[0].loads, plans[0].frequencies is not None, options.picture)
+
+
 def train(options: argparse.Namespace) -> None:
     """Run one block: all cells of one seed at one rank count."""
     from meshrec.measure.versions import check_versions
@@ -210,6 +226,12 @@ def _folder(text: str) -> Path:
     return Path(text)
 
 
+def _picture(text: str) -> Path:
+    if Path(text).suffix not in (".png", ".pdf", ".svg"):
+        raise argparse.ArgumentTypeError(f"{text} ends in {Path(text).suffix or 'nothing'}, want .png, .pdf or .svg")
+    return Path(text)
+
+
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text} is no positive number")
@@ -234,6 +256,11 @@ def _parser() -> argparse.ArgumentParser:
     step = add(prepare)
     step.add_argument("--out", type=Path, required=True, help="folder of the store")
     step.add_argument("--workers", type=_positive, help="threads; all cores when left out. They don't change the result")
+    step = add(plan)
+    step.add_argument("--layout", help="one layout; all when left out")
+    step.add_argument("--ranks", type=_positive, help="one rank count; all when left out")
+    step.add_argument("--store", type=Path, help="folder that `meshrec prepare` wrote: measured lookups, which `planned` needs")
+    step.add_argument("--picture", type=_picture, help="also draw the plan, if it is only one: .png, .pdf or .svg")
     step = add(train)
     step.add_argument("--ranks", type=int, required=True)
     step.add_argument("--seed", type=int, required=True)

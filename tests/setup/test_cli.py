@@ -60,6 +60,14 @@ def test_cells_lists_every_run_in_order(capsys):
     assert any(line.split()[:5] == ["4-0", "1", "2d", "2×2", "scaled"] for line in printed)
 
 
+def test_plan_shows_and_draws_a_plan(capsys, tmp_path):
+    assert main(["plan", str(SMOKE), "--layout", "2d", "--ranks", "4", "--picture", str(tmp_path / "plan.svg")]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("2d.plain.strong at 4 ranks, 2d.scaled.strong at 4 ranks\nplan ")
+    assert "26 tables over 2 ranks" in printed
+    assert (tmp_path / "plan.svg").read_text().startswith("<?xml")
+
+
 def test_cells_json_is_the_resolved_experiment(capsys):
     assert main(["cells", str(SMOKE), "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
@@ -108,6 +116,9 @@ def test_an_unknown_name_lists_the_experiments():
         ),
         (["train", "smoke", "--ranks", "1", "--seed", "0", "--store", "no-store", "--out", "o"], "no-store"),
         (["tables", "smoke", "--results", "no-results"], "no-results"),
+        (["plan", "smoke", "--layout", "3d"], "no layout 3d; it has ['1d', '2d']"),
+        (["plan", "smoke", "--picture", "plan.bmp"], "plan.bmp ends in .bmp, want .png, .pdf or .svg"),
+        (["plan", "smoke", "--picture", "plan.png"], "choose it by --layout and --ranks"),
     ],
 )
 def test_wrong_input_is_one_clear_message_and_status_2(arguments, message, tmp_path):

@@ -48,15 +48,26 @@ def make_cell_plan(cell: Cell, frequencies: list[NDArray[np.int64]] | None = Non
     Raises:
         PlanError: the tables can't be sharded as asked.
     """
-    if is_virtual(cell):  # a group's mathematics doesn't depend on its sharding
-        return make_plan(
-            table_shapes(cell), 1, cell.layout_level.model_copy(update={"sharding": "table-wise", "tables": {}}), 0, None
-        )
-    states = sum(
-        width or max(cell.experiment.model.dims_of_tables)
-        for width in row_optimizer(cell.optimizer_level, cell.layout_level.sync_moments == "lagged").state_widths().values()
+    layout = cell.layout_level
+    if is_virtual(cell):  # a group's mathematics doesn't depend on its sharding, and one process holds everything
+        layout = layout.model_copy(update={"sharding": "table-wise", "tables": {}, "memory_limit": None})
+        return make_plan(table_shapes(cell), 1, layout, 0, None)
+    return make_plan(
+        table_shapes(cell),
+        cell.shards,
+        layout,
+        optimizer_state_bytes(cell),
+        frequencies,
+        batch=cell.global_batch // layout.replicas,
+        replicas=cell.optimizer_level.kind != "density_scaled_rowwise_adagrad",  # it counts hits where whole batches arrive
     )
-    return make_plan(table_shapes(cell), cell.shards, cell.layout_level, 4 * states, frequencies)
+
+
+def optimizer_state_bytes(cell: Cell) -> int:
+    """Bytes of optimizer state a row, of the widest table where it has as many numbers as the row."""
+    optimizer = row_optimizer(cell.optimizer_level, cell.layout_level.sync_moments == "lagged")
+    widest = max(cell.experiment.model.dims_of_tables)
+    return 4 * sum(width or widest for width in optimizer.state_widths().values())
 
 
 def samples_by_twin(cell: Cell) -> NDArray[np.int64] | None:
