@@ -147,7 +147,7 @@ class CriteoReader:
         for first in range(0, len(parsed.bad), DESCRIBED):
             bad = parsed.bad[first : first + DESCRIBED].tolist()
             self.rejected.add(path.name, [self._described(layout, chunk.text, line) for line in bad])
-        if chunk.text[-1:] != b"\n":
+        if bytes(chunk.text[-1:]) != b"\n":
             logger.warning("%s: the last line has no line end; if that isn't how it should be, the file was cut", path)
         self.lines += parsed.lines
         self.bytes += len(chunk.text)
