@@ -45,7 +45,7 @@ def prepare(dataset: Dataset, out: Path, workers: int | None = None) -> Store:
         raise DataError(reason)
     if store := _reusable(dataset, out):
         return store
-    with StoreWriter(out, key_of(dataset) if isinstance(dataset, CriteoDataset) else None) as writer:
+    with StoreWriter(out, _key_of(dataset)) as writer:
         if store := _reusable(dataset, out):  # another process built it while this one waited
             return store
         logger.info("%s: preparing %s data", out, dataset.kind)
@@ -54,13 +54,22 @@ def prepare(dataset: Dataset, out: Path, workers: int | None = None) -> Store:
     return store
 
 
+def _key_of(dataset: Dataset) -> str:
+    """What an interrupted build must have in common with this one, for this one to go on from there."""
+    if isinstance(dataset, SyntheticDataset):
+        from meshrec.data.synthetic import key_of as key_of_synthetic
+
+        return key_of_synthetic(dataset)
+    return key_of(dataset)
+
+
 def _build(dataset: Dataset, writer: StoreWriter, workers: int) -> Store:
     common: dict[str, Any] = {"settings": dataset.model_dump(mode="json"), "table_rows": dataset.rows_of_tables}
     if isinstance(dataset, SyntheticDataset):
         from meshrec.data.synthetic import write_synthetic
 
-        optimum = write_synthetic(dataset, writer)
-        return writer.finish(dataset.train_samples, kind=dataset.kind, name=dataset.name, optimum=optimum, **common)
+        facts = write_synthetic(dataset, writer, workers)
+        return writer.finish(dataset.train_samples, kind=dataset.kind, name=dataset.name, **facts, **common)
     if isinstance(dataset, CriteoDataset):
         train, facts = write_criteo(dataset, writer, workers)
         return writer.finish(train, kind=dataset.kind, name=dataset.name, **facts, **common)

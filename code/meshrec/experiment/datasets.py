@@ -1,8 +1,9 @@
 """Data sets of an experiment file."""
 
+import math
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from meshrec.experiment.base import CATEGORICAL_FEATURES, Strict
 
@@ -25,24 +26,106 @@ class TableRows(Strict):
         return list(self.table_rows) if isinstance(self.table_rows, list) else [self.table_rows] * CATEGORICAL_FEATURES
 
 
+class LabelNoise(Strict):
+    """Labels that are replaced after they were drawn from the planted model. The planted optimum accounts for it."""
+
+    kind: Literal["coin", "flip"]
+    """A replaced label is a fair coin, or the other label."""
+    rate: Annotated[float, Field(ge=0, le=1)]
+    """Probability that a label is replaced. With more noise, labels replaced with less of it still are."""
+
+    @property
+    def flip_rate(self) -> float:
+        """Probability that a label ends as the other one."""
+        return self.rate if self.kind == "flip" else self.rate / 2
+
+
+Exponent = Annotated[float, Field(ge=0, le=4)]
+HeadShare = Annotated[float, Field(gt=0, lt=1)]
+Coherence = Annotated[float, Field(gt=-1, lt=1)]
+
+
 class SyntheticDataset(TableRows):
     """Criteo-like rows with a planted click model, whose best reachable metrics are known."""
 
     kind: Literal["synthetic"]
     train_samples: Annotated[int, Field(ge=1)]
     eval_samples: Annotated[int, Field(ge=1)]
-    zipf_exponent: Annotated[float, Field(gt=0, le=4)] = 1.05
+    zipf_exponent: Exponent | list[Exponent] | None = None
+    """Steepness of the ids' popularity, for all tables or for each: 0 is uniform. 1.05 unless `head_share` is given."""
+    head_share: HeadShare | list[HeadShare] | None = None
+    """Part of the samples that hit a table's most popular row, for all tables or for each, instead of an exponent: a batch
+    of B samples hits that row K = B · head_share times on average."""
     click_rate: Annotated[float, Field(gt=0, lt=1)] = 0.25
+    """Part of the samples that are clicks, before label noise."""
     strength: Annotated[float, Field(ge=0)] = 1.0
-    """Standard deviation of the planted logit: 0 is unlearnable noise."""
+    """Standard deviation of the planted logit: 0 is unlearnable noise. With `head_coherence`, that of all but the head rows."""
     missing_rate: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    label_noise: LabelNoise | None = None
+    head_coherence: list[Coherence | None] | None = None
+    """Gradient coherence of each table's most popular row, ρ = ‖μ‖² / (‖μ‖² + tr Σ) per hit, for a model that predicts the
+    click rate: 0 is a row whose gradients are all noise. A positive one has more clicks than others, one given as −ρ has
+    fewer; null leaves the row as drawn."""
     seed: int = 0
     """Seed of the data, apart from the seeds of the runs: every run of an experiment sees the same rows."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_popularity(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        unsaid = data.get("zipf_exponent") is None and data.get("head_share") is None
+        return data | {"zipf_exponent": 1.05} if unsaid else data
+
+    @field_validator("zipf_exponent", "head_share", "head_coherence")
+    @classmethod
+    def _each_table_one(cls, values: Any) -> Any:
+        if isinstance(values, list) and len(values) != CATEGORICAL_FEATURES:
+            raise ValueError(f"found {len(values)} numbers, want {CATEGORICAL_FEATURES}, one for each table")
+        return values
+
+    @model_validator(mode="after")
+    def _one_popularity(self) -> Self:
+        if self.head_share is None:
+            return self
+        if self.zipf_exponent is not None:
+            raise ValueError("give zipf_exponent or head_share, not both: each says how often the head row is hit")
+        present = 1 - self.missing_rate
+        for table, (share, rows) in enumerate(zip(self.head_shares, self.rows_of_tables, strict=True)):
+            uniform = present / (rows - 1)
+            if not math.isclose(share, uniform, rel_tol=1e-9) and not uniform < share <= present * (1 - 1e-9):
+                raise ValueError(
+                    f"head_share of table {table} is {share:g}: want at least {uniform:.6g}, where its {rows - 1} rows are hit "
+                    f"alike, and less than {present:.6g}, since missing_rate is {self.missing_rate:g}"
+                )
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_asked(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # so that hashes of settings, and folders named after them, stay what they were before there were these
+        return {key: value for key, value in serialise(self).items() if value is not None or key not in _LATER}
+
+    @property
+    def exponents(self) -> list[float] | None:
+        """Each table's exponent; None where head shares are given."""
+        return None if self.zipf_exponent is None else _for_each_table(self.zipf_exponent)
+
+    @property
+    def head_shares(self) -> list[float]:
+        """Each table's head share; empty where exponents are given."""
+        return [] if self.head_share is None else _for_each_table(self.head_share)
 
     @property
     def name(self) -> str:
         """What tables and reports call the data."""
         return self.kind
+
+
+_LATER = {"head_share", "label_noise", "head_coherence"}
+
+
+def _for_each_table(value: float | list[float]) -> list[float]:
+    return list(value) if isinstance(value, list) else [value] * CATEGORICAL_FEATURES
 
 
 class TextVariant(Strict):
