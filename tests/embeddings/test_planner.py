@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from meshrec.embeddings.contiguous import contiguous
 from meshrec.embeddings.costs import Setting, cumulative, replicated_seconds, shard_seconds, touched
 from meshrec.embeddings.plan import Plan, PlanError, TableShape, TableShard, row_wise, table_wise
 from meshrec.embeddings.plan_loads import plan_balance, plan_loads
@@ -64,6 +65,12 @@ def test_fewer_whole_tables_than_ranks_are_right_beside_a_split_one():
     assert [len(plan.of(owner)) for owner in range(3)] == [2, 1, 1]
     assert [s.rows for s in plan.shards if s.table == 1] == [333, 333, 334]
     assert plan.of(0)[0].table == 0  # the small table is where fewest rows are
+
+
+def test_rows_of_split_tables_count_for_the_whole_ones_beside_them():
+    tables = [*[TableShape(7, 8)] * 3, *(TableShape(rows, 8) for rows in (10, 9, 1))]
+    plan = make_plan(tables, 2, Layout(tables=dict.fromkeys(range(3), "row-wise")), STATE, None)
+    assert [plan.rows_held(owner) for owner in (0, 1)] == [9 + 10 + 1, 12 + 9]
 
 
 def test_all_tables_may_be_replicated():
@@ -149,6 +156,13 @@ def test_where_memory_is_scarce_rows_are_cut_to_fill_it():
     assert memory(plan).sum() == total
 
 
+def test_rows_fill_ranks_that_hold_something_up_to_one_level():
+    tables = [TableShape(100, 8), TableShape(50, 8)]
+    shards = contiguous(tables, [0, 1], np.array([0, 90 * 36, 500 * 36]), STATE)
+    rows = [sum(shard.rows for shard in shards if shard.owner == owner) for owner in range(3)]
+    assert rows == [120, 29, 1]  # up to 120 each, but for the row that every rank gets
+
+
 # --- balanced ---------------------------------------------------------------------------------------------------------
 
 
@@ -171,6 +185,8 @@ def test_a_hot_table_is_cut_where_hits_balance_and_not_in_the_middle():
     work = shard_seconds(parts, cumulative(head_first, tables[0], 2048), Setting(2, 2048, STATE))
     assert len(work) == 2  # lookups of the head, and distinct rows of the tail, which cost more
     assert work[0] == pytest.approx(work[1], rel=0.01)
+    kept = Layout(sharding="planned", tables={0: "table-wise"})
+    assert kinds(make_plan(tables, 2, kept, STATE, [head_first, *counts_of(tables)[1:]]))[0] == "whole"
     assert min(s.rows for s in parts) < 10_000
 
 
@@ -178,6 +194,7 @@ def test_tiny_tables_are_replicated_and_large_ones_never():
     tables = [TableShape(4, 16)] * 20 + [TableShape(200_000, 16)] * 6
     plan = planned(tables, 2)
     assert plan.replicated == tuple(range(20))
+    assert not planned(tables, 2, batch=64).replicated  # an all-reduce more costs more than it saves
     assert not planned(tables, 2, replicas=False).replicated
     assert not planned(tables, 1).replicated
 

@@ -182,6 +182,7 @@ def test_a_seed_fits_into_the_tables(tmp_path):
         ("{tables: {1: replicated}, ranks: [26]}", "sharding", "25 tables can't be split over the 26 ranks"),
         ("{sharding: planned, ranks: [5000]}", "sharding", "4855 rows of planned tables can't be split over the 5000 ranks"),
         ("{memory_limit: 100000, ranks: [2]}", "memory_limit", "found 100000 bytes, want at least 155360"),
+        ("{memory_limit: 12000, ranks: [26]}", "memory_limit", "found 12000 bytes, want at least 12416"),
         ("{memory_limit: 24847, ranks: [8]}", "memory_limit", "found 24847 bytes, want at least 38840"),
     ],
 )
@@ -196,6 +197,7 @@ def test_shardings_that_can_not_be_are_refused_before_any_rank_is_there(tmp_path
     with pytest.raises(ExperimentError) as caught:
         load_experiment(path)
     assert f"{path}:{line_of(path, '  odd:')}: layouts.odd.{key}: " in str(caught.value)
+    assert str(caught.value).count("can't be split over") == message.count("can't be split over")
     assert message in str(caught.value)
 
 
