@@ -6,21 +6,19 @@ with the same key goes on from there. Any other build removes what is left of it
 """
 
 import contextlib
-import fcntl
 import json
-import logging
-import os
 import shutil
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
 from meshrec.data.arrays import GrowingArray
 from meshrec.data.columns import DataError, Rows
+from meshrec.data.folder import lock, refuse_foreign, replace_folder, sibling
 from meshrec.data.store import (
     COLUMNS,
     MANIFEST,
@@ -36,8 +34,6 @@ from meshrec.data.store import (
 from meshrec.data.store import open_store as _open_store
 from meshrec.data.store import sha256_of as _sha256_of
 from meshrec.experiment.record import write_json
-
-logger = logging.getLogger(__name__)
 
 PROGRESS = "progress.json"
 SCRATCH: dict[str, tuple[str, tuple[int, ...]]] = {"values": ("<i4", (26,)), "gone": ("<u8", ())}
@@ -65,15 +61,15 @@ class StoreWriter:
         """What the last checkpoint of a build with the same key held; None for a fresh start."""
         self.keep = False
         """Keep the last checkpoint whatever the error: other settings may make the data usable."""
-        self.partial = _sibling(path, "partial")
+        self.partial = sibling(path, "partial")
         """Folder that the store is built in."""
         self._arrays: dict[str, GrowingArray] = {}
         self._checkpoints = False
 
     def __enter__(self) -> Self:
-        _refuse_foreign(self.path)
+        refuse_foreign(self.path, KNOWN_FILES)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock(_sibling(self.path, "lock"))
+        self._lock = lock(sibling(self.path, "lock"))
         if not self._resume():
             shutil.rmtree(self.partial, ignore_errors=True)
             self.partial.mkdir()
@@ -172,7 +168,7 @@ class StoreWriter:
             if entry.name not in KNOWN_FILES:
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         write_json(self.partial / MANIFEST, manifest.model_dump(mode="json"))
-        _replace(self.partial, self.path)
+        replace_folder(self.partial, self.path)
         return _open_store(self.path)
 
     def _complete(self, column: str) -> ColumnFile:
@@ -181,44 +177,3 @@ class StoreWriter:
         return ColumnFile(
             file=array.path.name, dtype=array.dtype.str, shape=[array.rows, *array.row_shape], sha256=_sha256_of(array.path)
         )
-
-
-def _sibling(path: Path, kind: str) -> Path:
-    whole = path.absolute()  # `.` has no name of its own
-    return whole.with_name(f".{whole.name}.{kind}")
-
-
-def _lock(file: Path) -> IO[bytes]:
-    """Wait until no other process builds this store. The kernel frees the lock when its holder ends, however it ends."""
-    handle = file.open("wb")
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        logger.info("%s: another process is preparing this data set; waiting for it", file.parent)
-        fcntl.flock(handle, fcntl.LOCK_EX)
-    except OSError as error:  # some network file systems have no locks
-        logger.warning("%s: %s; start no second build of this data set before this one ends", file, error.strerror)
-    return handle
-
-
-def _refuse_foreign(path: Path) -> None:
-    """Only a folder that holds a store, whole or damaged, may be replaced by one."""
-    if path.is_symlink() or (path.exists() and not path.is_dir()):
-        raise StoreError(f"{path}: is no folder; move it away or choose another output folder")
-    foreign = sorted(entry.name for entry in path.iterdir() if entry.name not in KNOWN_FILES) if path.exists() else []
-    if foreign:
-        raise StoreError(
-            f"{path}: holds {foreign[:3]}, which no prepared data set has; move them away or choose another folder"
-        )
-
-
-def _replace(partial: Path, path: Path) -> None:
-    """Rename a complete folder to its final name; a folder can't be renamed over one that has files."""
-    if path.exists():
-        shutil.rmtree(path)
-    partial.rename(path)
-    descriptor = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
