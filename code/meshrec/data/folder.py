@@ -1,4 +1,4 @@
-"""Folders that are built beside their place and renamed when they are complete: a killed build leaves nothing finished-looking."""
+"""Folders that are built aside and renamed when they are complete: a killed build leaves nothing that looks finished."""
 
 import fcntl
 import logging
@@ -35,6 +35,7 @@ def built_folder(path: Path, known: set[str]) -> Iterator[Path]:
 
 
 def sibling(path: Path, kind: str) -> Path:
+    """A hidden file or folder beside a path, named after it."""
     whole = path.absolute()  # `.` has no name of its own
     return whole.with_name(f".{whole.name}.{kind}")
 

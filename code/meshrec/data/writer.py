@@ -27,7 +27,6 @@ from meshrec.data.store import (
     ColumnFile,
     Manifest,
     Store,
-    StoreError,
     checksum_of,
     data_hash,
 )
