@@ -14,9 +14,10 @@ from meshrec.embeddings.kernels import ShardTables
 from meshrec.embeddings.plan import TableShard
 from meshrec.experiment import Cell
 from meshrec.measure.clock import PhaseClock
+from meshrec.measure.memory import analytic_memory
 from meshrec.mesh.groups import MeshPool
 from meshrec.mesh.launch import launch
-from meshrec.train.accounting import analytic_traffic
+from meshrec.train.accounting import analytic_traffic, component_bytes
 from meshrec.train.ahead import Prefetch
 from meshrec.train.trainer import Trainer
 
@@ -43,6 +44,8 @@ class State:
     """[rank] bytes a step by formula."""
     live: list[dict[str, Any]] = field(default_factory=list)
     """[rank] what the engine says it is."""
+    memory: list[tuple[dict[str, int], dict[str, int]]] = field(default_factory=list)
+    """[rank] bytes by component, from the live tensors and by formula."""
 
 
 def train_on_ranks(ranks: int, cells: list[Cell], batches: list[list[Batch]], timeout: float = 120) -> list[State]:
@@ -67,6 +70,7 @@ def _train_cell(cell: Cell, batches: list[Batch], meshes: MeshPool) -> dict[str,
     trainer.embeddings.finish()
     traffic, live = copy.deepcopy(trainer.ledger.entries), trainer.live()
     analytic = analytic_traffic(trainer, len(batches))
+    memory = component_bytes(trainer), analytic_memory(trainer.shape(), 0, trainer.stored_over)
     if trainer.embeddings.storage:
         trainer.embeddings.storage.gather()
     return {
@@ -77,6 +81,7 @@ def _train_cell(cell: Cell, batches: list[Batch], meshes: MeshPool) -> dict[str,
         "traffic": traffic,
         "analytic": analytic,
         "live": live,
+        "memory": memory,
     }
 
 
@@ -151,6 +156,7 @@ def _assemble(cell: Cell, parts: list[dict[str, Any]]) -> State:
         found,
         [part["analytic"] for part in parts],
         [part["live"] for part in parts],
+        [part["memory"] for part in parts],
     )
 
 

@@ -53,6 +53,7 @@ def simulate(
         sync_every: K.
         optimizer: other optimizer settings than the cell's.
     """
+    torch.set_num_threads(1)  # tensors are tiny here
     rows, dims = cell.experiment.dataset.rows_of_tables, cell.experiment.model.dims_of_tables
     start = initial_rows(cell.seed, rows, dims)
     tables = [[Table(start(table, 0, count).double()) for table, count in enumerate(rows)] for _ in groups]
