@@ -22,9 +22,10 @@ from meshrec.embeddings.rows import RowGradients, sum_by_row
 from meshrec.experiment.factors import Layout
 from meshrec.mesh.collectives import Collectives, Pending
 
-WHOLE_ABOVE = 0.5
-"""Share of touched rows above which `auto` averages whole shards: picking rows out and putting them back then costs more than
-the untouched rows' way over the wire."""
+WHOLE_ABOVE = 0.3
+"""Share of rows, touched by any twin, above which `auto` averages whole shards: picking rows out and putting them back then
+costs more than the untouched rows' way over the wire. Between two ranks of one machine both ways took equally long at a share
+between 0.19 and 0.36 (`tests/benchmarks/sync_rows.py`); over a slow network it is larger."""
 
 
 @dataclass(frozen=True)
