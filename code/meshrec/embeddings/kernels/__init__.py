@@ -6,6 +6,7 @@ any device: the readable reference.
 
 import torch
 
+from meshrec.embeddings.kernels.compiled import NumbaTables
 from meshrec.embeddings.kernels.fbgemm import FbgemmTables
 from meshrec.embeddings.kernels.reference import TorchTables
 from meshrec.embeddings.kernels.tables import ShardTables
@@ -13,7 +14,7 @@ from meshrec.embeddings.optimizers import RowOptimizer
 from meshrec.embeddings.plan import TableShard
 from meshrec.experiment.schema import Kernel
 
-_CLASSES: dict[Kernel, type[ShardTables]] = {"fbgemm": FbgemmTables, "torch": TorchTables}
+_CLASSES: dict[Kernel, type[ShardTables]] = {"fbgemm": FbgemmTables, "numba": NumbaTables, "torch": TorchTables}
 
 
 def make_tables(kernel: Kernel, shards: list[TableShard], optimizer: RowOptimizer, device: torch.device) -> ShardTables:
@@ -21,4 +22,4 @@ def make_tables(kernel: Kernel, shards: list[TableShard], optimizer: RowOptimize
     return _CLASSES[kernel](shards, optimizer, device)
 
 
-__all__ = ["FbgemmTables", "ShardTables", "TorchTables", "make_tables"]
+__all__ = ["FbgemmTables", "NumbaTables", "ShardTables", "TorchTables", "make_tables"]
