@@ -135,6 +135,24 @@ def _block_json(block: Block) -> dict[str, Any]:
     return {"block": block.name, "ranks": block.ranks, "seed": block.seed, "cells": listed}
 
 
+# --- data on this machine ----------------------------------------------------------------------------------------------
+
+
+def fetch(options: argparse.Namespace) -> None:
+    """Download a public data set and verify it; without a name, list what there is."""
+    from meshrec.data.fetch.fetch import Fetcher
+    from meshrec.data.fetch.listing import listing
+    from meshrec.data.fetch.sources import load_sources, source_named
+
+    sources = load_sources(options.sources)
+    if options.name is None:
+        print(listing(sources))
+        return
+    fetcher = Fetcher(options.data, options.mirror, options.offline, options.accept_licence)
+    for path in fetcher.fetch(source_named(options.name, sources), options.file):
+        print(path)
+
+
 # --- the pipeline's steps ----------------------------------------------------------------------------------------------
 
 
@@ -253,6 +271,14 @@ def _parser() -> argparse.ArgumentParser:
 
     add(check, experiment=False)
     add(cells).add_argument("--json", action="store_true", help="all settings, for machines")
+    step = add(fetch, experiment=False)
+    step.add_argument("name", metavar="NAME", nargs="?", help="data set in the table; all are listed when left out")
+    step.add_argument("--accept-licence", action="store_true", help="say that you accept the data set's terms")
+    step.add_argument("--file", action="append", help="only this file of the data set; may be repeated")
+    step.add_argument("--data", type=Path, default=CHECKOUT / "data", help="folder whose raw/NAME receives the files")
+    step.add_argument("--mirror", metavar="FOLDER|URL", help="holds NAME/FILE; asked first")
+    step.add_argument("--offline", action="store_true", help="ask nothing but the mirror")
+    step.add_argument("--sources", type=Path, default=CHECKOUT / "data" / "sources.toml", help="another table of data sets")
     step = add(prepare)
     step.add_argument("--out", type=Path, required=True, help="folder of the store")
     step.add_argument("--workers", type=_positive, help="threads; all cores when left out. They don't change the result")
