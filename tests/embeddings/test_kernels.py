@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -255,9 +254,8 @@ def test_rows_are_used_where_their_storage_is_now(kernel: str):
     """Replicas that keep a part of a shard each free the storage between steps, and get another one."""
     tables = filled(kernel, shards_of("one-hot", 4), row_optimizer(LEVELS["outside"]))
     ids, gradients = torch.arange(12, dtype=torch.int32)[None], torch.ones(12, 4)
-    before = tables.lookup(ids)
-    kept = [tables.weights().clone(), tables.states()["moments"].clone()]
-    live = [tables.weights(), tables.states()["moments"]]
+    before, live = tables.lookup(ids), [tables.weights(), tables.states()["moments"]]
+    kept = [tensor.clone() for tensor in live]
     for tensor, copy in zip(live, kept, strict=True):
         size = tensor.untyped_storage().nbytes()
         tensor.untyped_storage().resize_(0)
@@ -296,7 +294,7 @@ def test_processes_that_compile_at_once_get_their_own_code(tmp_path: Path):
 
 
 def test_live_says_what_runs():
-    optimizer = replace(row_optimizer(LEVELS["outside"]), lr=0.25, eps=0.5)
+    optimizer = RowOptimizer("rowwise_adagrad", 0.25, 0.5)
     for kernel, name in (("numba", "compiled.NumbaTables"), ("torch", "reference.TorchTables")):
         live = make_tables(kernel, shards_of("one-hot", 4), optimizer, CPU).live()
         wanted = {"optimizer": "EXACT_ROWWISE_ADAGRAD", "lr": 0.25, "eps": 0.5, "weight_dtype": "float32", "device": "cpu"}
