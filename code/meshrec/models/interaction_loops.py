@@ -32,9 +32,14 @@ class Loops:
 @cache
 def compiled_loops(vectors: int, dim: int) -> Loops:
     """Loops for V vectors of D numbers, D a multiple of 4; compiled at their first call, and kept on disk where that works."""
-    return Loops(
-        compiled(_forward_loop(vectors, dim), fastmath=FASTMATH), compiled(_backward_loop(vectors, dim), fastmath=FASTMATH)
-    )
+    return Loops(*(_named(make(vectors, dim), vectors, dim) for make in (_forward_loop, _backward_loop)))
+
+
+def _named(loop: Callable[..., None], vectors: int, dim: int) -> Callable[..., None]:
+    """Compile under a name of its own: numba finds cached code by name, and processes that write different code under one name
+    at the same time could load each other's."""
+    loop.__qualname__ = f"{loop.__name__}_{vectors}_{dim}"
+    return compiled(loop, fastmath=FASTMATH)
 
 
 def _forward_loop(vectors: int, dim: int) -> Callable[..., None]:

@@ -81,7 +81,7 @@ class Bags:
             return
         lengths = torch.tensor(self._hots, device=self._device).repeat_interleave(batch)
         self._offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
-        places = torch.arange(sum(self._hots) * batch, device=self._device).view(-1, batch)
+        places = torch.arange(sum(self._hots) * batch, device=self._device).view(sum(self._hots), batch)
         self._order = torch.cat([block.t().flatten() for block in torch.split(places, self._hots)])
         self._batch = batch
 
@@ -99,4 +99,5 @@ class JaggedTables(ShardTables):
         return sum_by_row(self._bags.flat_rows(ids), by_bag[self._bags.bag_numbers(ids)], statistics)
 
     def touched(self, ids: torch.Tensor) -> torch.Tensor:
-        return self._bags.flat_rows(ids).unique()
+        rows: torch.Tensor = torch.unique(self._bags.flat_rows(ids))
+        return rows
