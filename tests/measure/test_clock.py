@@ -73,6 +73,20 @@ def test_what_the_device_still_has_to_do_is_part_of_the_phase_and_the_step(momen
     assert found.step_seconds.tolist() == [17]  # the phase, then the step's own wait
 
 
+def test_a_resumed_run_keeps_the_times_of_the_steps_before(moment: Time):
+    before = PhaseClock(3)
+    for seconds in (1, 10):
+        with before.step(), before.phase("lookup"):
+            moment.passes(seconds)
+    found = PhaseClock(3)
+    found.resume(before.step_seconds[:2], before.seconds[:2])
+    with found.step(), found.phase("lookup"):
+        moment.passes(100)
+    assert of(found, "lookup") == [1, 10, 100]
+    assert found.step_seconds.tolist() == [1, 10, 100]
+    assert of(before, "lookup") == [1, 10, 0]
+
+
 def test_an_unknown_phase_is_an_error():
     with pytest.raises(ValueError, match="not in tuple"), PhaseClock(1).phase("lunch"):
         pass

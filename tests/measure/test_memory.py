@@ -18,19 +18,22 @@ SHAPE = StepShape(
     replicas=3,
     shards=2,
     rank_batch=32,
-    features=26,
-    all_shards=26,
-    own_shards=11,
-    dim=8,
+    all_ids=26,
+    own_ids=11,
+    all_width=26 * 8,
+    own_width=11 * 8,
+    model_width=26 * 8,
     dense_parameters=100,
-    moments=True,
+    rows=50,
+    weights=400,
+    states=50,
 )
 
 
 def test_whole_tables():
     """A vector has 32 bytes. 2·32 samples of the group look up 11 tables here; 32 samples get vectors of 26 tables."""
     pooled, embeddings = 64 * 11 * 32, 32 * 26 * 32  # 22,528 and 26,624
-    assert analytic_memory(SHAPE, rows_held=50, dense_state=1) == {
+    assert analytic_memory(SHAPE, dense_state=1) == {
         "tables": 1600,
         "optimizer_state": 200,
         "dense_parameters": 400,
@@ -45,22 +48,44 @@ def test_whole_tables():
 def test_split_rows():
     """26 partial tables here, and partial vectors of all 52 shards arrive before they are summed to 26."""
     pooled, arriving, embeddings = 64 * 26 * 32, 32 * 52 * 32, 32 * 26 * 32
-    found = analytic_memory(replace(SHAPE, all_shards=52, own_shards=26), rows_held=50, dense_state=1)
+    found = analytic_memory(replace(SHAPE, all_ids=52, own_ids=26, all_width=52 * 8, own_width=26 * 8), dense_state=1)
     assert found["embedding_activations"] == found["embedding_gradients"] == pooled + embeddings
     assert found["exchange_buffers"] == pooled + arriving
 
 
+def test_sizes_are_numbers_and_not_tables():
+    """90 numbers a sample are pooled here, 300 everywhere, and the model reads 250 of them, some of replicated tables."""
+    found = analytic_memory(replace(SHAPE, all_width=300, own_width=90, model_width=250), dense_state=0)
+    assert found["embedding_activations"] == found["embedding_gradients"] == 64 * 90 * 4 + 32 * 250 * 4
+    assert found["exchange_buffers"] == 64 * 90 * 4 + 32 * 300 * 4
+
+
 def test_a_group_of_one_needs_no_buffers():
-    alone = replace(SHAPE, ranks=3, shards=1, own_shards=26)
-    found = analytic_memory(alone, rows_held=50, dense_state=1)
+    alone = replace(SHAPE, ranks=3, shards=1, own_ids=26, own_width=208)
+    found = analytic_memory(alone, dense_state=1)
     assert found["exchange_buffers"] == 0
     assert found["embedding_activations"] == 2 * 32 * 26 * 32
 
 
 def test_optimizers_without_state_hold_none():
-    found = analytic_memory(replace(SHAPE, moments=False), rows_held=50, dense_state=0)
+    found = analytic_memory(replace(SHAPE, states=0), dense_state=0)
     assert (found["optimizer_state"], found["dense_state"]) == (0, 0)
-    assert analytic_memory(SHAPE, rows_held=50, dense_state=2)["dense_state"] == 800
+    assert analytic_memory(SHAPE, dense_state=2)["dense_state"] == 800
+
+
+def test_replicated_tables_come_on_top_of_the_shards():
+    """130 weights and 20 numbers of state more; whatever the storage, since each rank looks its own samples up in them."""
+    replicated = replace(SHAPE, replicated_rows=15, replicated_weights=130, replicated_states=20)
+    for storage, weights, states in ((1, 400, 50), (3, 134, 17)):
+        found = analytic_memory(replicated, dense_state=0, storage=storage)
+        assert (found["tables"], found["optimizer_state"]) == (4 * (weights + 130), 4 * (states + 20))
+
+
+@pytest.mark.parametrize(("storage", "weights", "states"), [(2, 200, 25), (3, 134, 17), (4, 100, 13)])
+def test_a_shard_stored_over_some_ranks_is_cut_into_equal_parts(storage: int, weights: int, states: int):
+    """A third of 400 is 133 and a bit: all parts have the size of the largest, the last one is filled up."""
+    whole, part = (analytic_memory(SHAPE, dense_state=1, storage=ranks) for ranks in (1, storage))
+    assert part == whole | {"tables": 4 * weights, "optimizer_state": 4 * states}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no peak of one run: see below")
