@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from meshrec.data.sequences.options import add_options as add_sequence_options
 from meshrec.experiment import Block, Cell, Experiment, ExperimentError, blocks, load_experiment
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -153,6 +154,15 @@ def fetch(options: argparse.Namespace) -> None:
         print(path)
 
 
+def describe(options: argparse.Namespace) -> None:
+    """Print what a prepared store holds, and draw it: frequencies of table rows, missing fields, integers."""
+    from meshrec.publish.describe import write_description
+
+    out = options.out or CHECKOUT / "data" / "described" / options.store.resolve().name
+    print(write_description(options.store, out))
+    print(f"\npictures and features.csv: {out}")
+
+
 # --- the pipeline's steps ----------------------------------------------------------------------------------------------
 
 
@@ -161,6 +171,15 @@ def prepare(options: argparse.Namespace) -> None:
     from meshrec.data.prepare import prepare as prepare_store
 
     prepare_store(_load(options).dataset, options.out, options.workers)
+    print(options.out)
+
+
+def prepare_sequences(options: argparse.Namespace) -> None:
+    """Make a store of users' items in the order of time from a text file."""
+    from meshrec.data.sequences.options import dataset_of
+    from meshrec.data.sequences.prepare import prepare_sequences as prepare_store
+
+    prepare_store(dataset_of(options), options.out)
     print(options.out)
 
 
@@ -262,7 +281,7 @@ def _parser() -> argparse.ArgumentParser:
     steps = parser.add_subparsers(metavar="COMMAND", required=True)
 
     def add(run: Callable[[argparse.Namespace], None], *, experiment: bool = True) -> argparse.ArgumentParser:
-        step = steps.add_parser(run.__name__, help=run.__doc__, description=run.__doc__)
+        step = steps.add_parser(run.__name__.replace("_", "-"), help=run.__doc__, description=run.__doc__)
         step.add_argument("-v", "--verbose", action="store_true", default=argparse.SUPPRESS, help="log at DEBUG")
         step.set_defaults(run=run)
         if experiment:
@@ -279,9 +298,13 @@ def _parser() -> argparse.ArgumentParser:
     step.add_argument("--mirror", metavar="FOLDER|URL", help="holds NAME/FILE; asked first")
     step.add_argument("--offline", action="store_true", help="ask nothing but the mirror")
     step.add_argument("--sources", type=Path, default=CHECKOUT / "data" / "sources.toml", help="another table of data sets")
+    add_sequence_options(add(prepare_sequences, experiment=False))
     step = add(prepare)
     step.add_argument("--out", type=Path, required=True, help="folder of the store")
     step.add_argument("--workers", type=_positive, help="threads; all cores when left out. They don't change the result")
+    step = add(describe, experiment=False)
+    step.add_argument("store", metavar="STORE", type=_folder, help="folder that `meshrec prepare` wrote")
+    step.add_argument("--out", type=Path, help="folder of the pictures; data/described/STORE when left out")
     step = add(plan)
     step.add_argument("--layout", help="one layout; all when left out")
     step.add_argument("--ranks", type=_positive, help="one rank count; all when left out")
