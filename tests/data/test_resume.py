@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -26,7 +27,12 @@ def dying(self, state, real=writer.StoreWriter.checkpoint):
     real(self, state)
     left -= 1
     if left == 0:
-        self.append_something = [a.append(a.read(0, 1)) or a.sync() for a in self._arrays.values() if a.rows]  # half a chunk
+        for array in self._arrays.values():  # half a chunk more
+            if array.rows:
+                array.append(array.read(0, 1))
+                array.sync()
+        with (self.partial / "rejected.tsv").open("a") as rejected:
+            rejected.write("day_1\\t99\\thalf a li")
         os.kill(os.getpid(), signal.SIGKILL)
 writer.StoreWriter.checkpoint = dying
 prepare(CriteoDataset.model_validate_json(sys.argv[1]), Path(sys.argv[2]), 2)
@@ -107,6 +113,18 @@ def test_other_split_goes_on_from_the_same_rows(tmp_path, days, caplog):
     caplog.set_level("INFO")
     killed_at(dataset(days, table_rows=1 << 20), tmp_path / "store", 3)
     data = dataset(days, table_rows=1 << 20, eval_days=1)
+    found = contents(prepare(data, tmp_path / "store").path)
+    assert "going on" in caplog.text
+    assert found == contents(prepare(data, tmp_path / "whole").path)
+
+
+@pytest.mark.parametrize("changes", [{"categories": {"kind": "vocabulary", "min_count": 2}}, {"eval_days": 1}], ids=str)
+def test_other_vocabularies_are_counted_again_from_the_same_rows(tmp_path, days, caplog, changes):
+    caplog.set_level("INFO")
+    Path(days[1]).write_text(Path(days[0]).read_text() + Path(days[1]).read_text())
+    killed_at(dataset(days, table_rows=1 << 20, **VARIANTS["vocabulary"]), tmp_path / "store", 16)
+    assert progress(tmp_path)["rows"]["sparse"] > 0
+    data = dataset(days, table_rows=1 << 20, **{**VARIANTS["vocabulary"], **changes})
     found = contents(prepare(data, tmp_path / "store").path)
     assert "going on" in caplog.text
     assert found == contents(prepare(data, tmp_path / "whole").path)

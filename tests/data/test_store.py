@@ -187,7 +187,15 @@ def test_damage_is_repaired(whole, tmp_path, file, how):
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("schema_version", 1), ("train", 2999), ("extra", 1), ("columns", {}), ("data_hash", "0" * 64)],
+    [
+        ("schema_version", 1),
+        ("train", 2999),
+        ("extra", 1),
+        ("columns", {}),
+        ("data_hash", "0" * 64),
+        ("train_click_rate", 0.5),
+        ("rejected", {"label": 1}),
+    ],
 )
 def test_manifest_of_other_content_is_refused(whole, tmp_path, key, value):
     file = shutil.copytree(whole, tmp_path / "store") / "manifest.json"

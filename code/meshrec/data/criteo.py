@@ -3,8 +3,9 @@
 One thread reads and decompresses chunks of whole lines, a pool parses them, and the rows are appended in the order of the text.
 A line is judged by itself, so that neither the chunks nor the number of workers changes a byte of the result.
 
-Memory: at most `MOST_WORKERS + AHEAD` chunks are under way. A chunk of 4 MiB makes at most 48 MiB of rows (if all of them are
-empty and padded; 3 MiB for Criteo's own), so that the peak is about 0.4 GiB whatever the size of the text.
+Memory: at most `MOST_WORKERS + AHEAD` chunks are under way, each in 5 MiB of text and at most 60 MiB of rows (if all of them
+are empty and padded; 3 MiB for Criteo's own). With Python and its libraries that is below 0.9 GiB whatever the size of the
+text, and was 0.27 GiB with 8 workers on 1.6 GB of text.
 """
 
 import logging

@@ -62,6 +62,7 @@ class RowArrays:
     def columns(self, rows: int) -> "Columns":
         """Arrays of at least so many rows; what an earlier call returned is theirs."""
         if self._columns is None or len(self._columns[0]) < rows:
+            rows += rows // 8  # chunks differ a little, and memory that isn't touched costs nothing
             dense, sparse = np.empty((rows, DENSE_FEATURES), np.float32), np.empty((rows, CATEGORICAL_FEATURES), np.int32)
             self._columns = np.empty(rows, np.float32), dense, sparse, np.empty(rows, np.uint64)
         return self._columns
