@@ -2,10 +2,18 @@
 
 import pytest
 
-from meshrec.embeddings.adagrad import kernel_optimizer
+from meshrec.embeddings.optimizers import row_optimizer
 from meshrec.experiment import Experiment
-from meshrec.experiment.schema import Layout, MomentScaledRowwiseAdagrad, Optimizer, RowwiseAdagrad, Sgd
-from meshrec.publish.predictions import kernel, moment_note, predicted_none, same_kernel
+from meshrec.experiment.schema import (
+    DensityScaledRowwiseAdagrad,
+    Layout,
+    MomentScaledRowwiseAdagrad,
+    MomentumRowwiseAdagrad,
+    Optimizer,
+    RowwiseAdagrad,
+    Sgd,
+)
+from meshrec.publish.predictions import kernel, moment_note, predicted_none, same_kernel, same_training
 from meshrec.publish.wording import CHECK, CHECK_FAILED, sentence
 from publish.planted import smoke, with_analysis
 
@@ -19,7 +27,7 @@ ROOT = RowwiseAdagrad(kind="rowwise_adagrad", lr=0.0424264)
 def test_is_what_the_trainer_uses(level: Optimizer, placement: str) -> None:
     if level.kind != "sgd":
         level = level.model_copy(update={"eps": 1e-4, "eps_placement": placement})
-    used = kernel_optimizer(level)
+    used = row_optimizer(level)
     _, lr, eps = kernel(level)
     assert (lr, eps) == pytest.approx((used.lr, used.eps + used.initial_moment))
 
@@ -30,6 +38,47 @@ def test_same_kernels() -> None:
     assert not same_kernel(SCALED, ROOT.model_copy(update={"lr": 0.0425}))
     assert not same_kernel(SCALED.model_copy(update={"eps": 1e-3}), ROOT.model_copy(update={"eps": 1e-3}))
     assert not same_kernel(PLAIN, Sgd(kind="sgd", lr=0.03))
+
+
+def momentum(beta: float, **changes: float) -> MomentumRowwiseAdagrad:
+    return MomentumRowwiseAdagrad(kind="momentum_rowwise_adagrad", lr=0.03, beta=beta).model_copy(update=changes)
+
+
+def density(replicas: int, **changes: float) -> DensityScaledRowwiseAdagrad:
+    level = DensityScaledRowwiseAdagrad(kind="density_scaled_rowwise_adagrad", lr=0.03, replicas=replicas)
+    return level.model_copy(update=changes)
+
+
+def test_momentum_and_density_are_plain_only_without_effect() -> None:
+    """β = 0 has no past, and one replica nothing to make up for."""
+    assert same_kernel(PLAIN, momentum(0))
+    assert same_kernel(PLAIN, density(1))
+    for level in (momentum(0.9), density(2)):
+        for other in (PLAIN, SCALED, momentum(0.8), density(3), level.model_copy(update={"lr": 0.031})):
+            assert not same_kernel(level, other)
+        assert same_kernel(level, level)
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({"sharding": "row-wise"}, True),
+        ({"tables": {3: "replicated"}}, True),
+        ({"sync_rows": "whole"}, True),
+        ({"sync_overlap": True}, True),
+        ({"replica_storage": "sharded", "sync_rows": "whole"}, True),
+        ({"sync_every": 2}, False),
+        ({"sync_moments": "local"}, False),
+        ({"sync_moments": "lagged"}, False),
+        ({"rank_order": "shards-adjacent"}, False),
+        ({"replicas": 4}, False),
+        ({"sync": "gradients"}, False),
+    ],
+    ids=str,
+)
+def test_where_rows_lie_and_how_they_travel_changes_no_number(change: dict[str, object], same: bool) -> None:
+    assert same_training(Layout(replicas=2), Layout.model_validate({"replicas": 2, **change})) == same
+    assert same_training(Layout(), Layout.model_validate({**change, "replicas": 1}))
 
 
 def controls() -> Experiment:

@@ -1,5 +1,6 @@
 """Trains a block at two ranks whose engine is tampered with: `python -m support.sabotage WHAT EXPERIMENT STORE OUT`."""
 
+import dataclasses
 import functools
 import os
 import signal
@@ -9,8 +10,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from meshrec.embeddings.adagrad import KernelOptimizer
 from meshrec.embeddings.kernels import FbgemmTables
+from meshrec.embeddings.optimizers import RowOptimizer
 from meshrec.experiment import Experiment
 from meshrec.train import block, worker
 from meshrec.train.trainer import Trainer
@@ -33,6 +34,7 @@ def work_off_sabotaged(what: str, work: worker.Work) -> None:
         "halve the learning rate": halve_the_learning_rate,
         "other weights on rank 1": other_weights_on_rank_1,
         "kill rank 1 in 2d.plain": kill_in_a_cell,
+        "kill rank 1 in 2d.plain's 12th step": functools.partial(kill_in_a_cell, 12),
         "nothing": lambda: None,
     }
     sabotages[what]()
@@ -40,44 +42,45 @@ def work_off_sabotaged(what: str, work: worker.Work) -> None:
 
 
 def raise_in_a_cell() -> None:
-    step = Trainer.step
+    compute = Trainer.compute
 
     def raising(self: Trainer, *args: Any) -> Any:
         if self.cell.name.startswith("2d.plain") and dist.get_rank() == 1:
             raise RuntimeError(PLANTED)
-        return step(self, *args)
+        return compute(self, *args)
 
-    Trainer.step = raising  # type: ignore[method-assign]
+    Trainer.compute = raising  # type: ignore[method-assign]
 
 
-def kill_in_a_cell() -> None:
-    step = Trainer.step
+def kill_in_a_cell(step: int = 1) -> None:
+    """Kill rank 1 in a step, counted from 1 whether in this launch or before."""
+    compute = Trainer.compute
 
     def killing(self: Trainer, *args: Any) -> Any:
-        if self.cell.name.startswith("2d.plain") and dist.get_rank() == 1:
+        if self.cell.name.startswith("2d.plain") and dist.get_rank() == 1 and args[0].arrived.step == step:
             os.kill(os.getpid(), signal.SIGKILL)
-        return step(self, *args)
+        return compute(self, *args)
 
-    Trainer.step = killing  # type: ignore[method-assign]
+    Trainer.compute = killing  # type: ignore[method-assign]
 
 
 def swap_the_optimizer() -> None:
     original = FbgemmTables.__init__
 
-    def swapped(self: FbgemmTables, shards: Any, dim: int, optimizer: KernelOptimizer, device: Any) -> None:
-        original(self, shards, dim, KernelOptimizer("sgd", optimizer.lr), device)
+    def swapped(self: FbgemmTables, shards: Any, optimizer: RowOptimizer, device: Any) -> None:
+        original(self, shards, dataclasses.replace(optimizer, kind="sgd"), device)
 
     FbgemmTables.__init__ = swapped  # type: ignore[method-assign]
 
 
 def halve_the_learning_rate() -> None:
-    step = Trainer.step
+    compute = Trainer.compute
 
     def halving(self: Trainer, *args: Any) -> Any:
-        self.embeddings.tables._module.learning_rate_tensor.fill_(0.025)
-        return step(self, *args)
+        self.embeddings.kernels()[0]._module.learning_rate_tensor.fill_(0.025)  # type: ignore[attr-defined]
+        return compute(self, *args)
 
-    Trainer.step = halving  # type: ignore[method-assign]
+    Trainer.compute = halving  # type: ignore[method-assign]
 
 
 def other_weights_on_rank_1() -> None:
@@ -86,7 +89,7 @@ def other_weights_on_rank_1() -> None:
     def other(self: Trainer, *args: Any) -> None:
         original(self, *args)
         if dist.get_rank() == 1:
-            self.embeddings.tables.weights()[0] += 1
+            self.embeddings.kernels()[0].weights()[0] += 1
 
     Trainer.__init__ = other  # type: ignore[method-assign]
 
