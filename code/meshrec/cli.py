@@ -136,6 +136,19 @@ def _block_json(block: Block) -> dict[str, Any]:
     return {"block": block.name, "ranks": block.ranks, "seed": block.seed, "cells": listed}
 
 
+def doctor(options: argparse.Namespace) -> None:
+    """Say what this machine has, what an experiment needs of it, and what won't fit."""
+    from meshrec.data.fetch.sources import load_sources
+    from meshrec.doctor.finding import findings_text
+    from meshrec.doctor.fits import Places
+    from meshrec.doctor.report import examine, refuse_failed
+
+    experiment = None if options.experiment is None else _load(options)
+    findings = examine(experiment, list(load_sources().values()), Places(options.data, options.results))
+    print(findings_text(findings), flush=True)
+    refuse_failed(findings)
+
+
 # --- data on this machine ----------------------------------------------------------------------------------------------
 
 
@@ -290,6 +303,10 @@ def _parser() -> argparse.ArgumentParser:
 
     add(check, experiment=False)
     add(cells).add_argument("--json", action="store_true", help="all settings, for machines")
+    step = add(doctor, experiment=False)
+    step.add_argument("experiment", metavar="EXPERIMENT", nargs="?", help="the machine alone is looked at when left out")
+    step.add_argument("--data", type=Path, default=CHECKOUT / "data", help="folder of downloads and stores")
+    step.add_argument("--results", type=Path, default=CHECKOUT / "results", help="folder of results")
     step = add(fetch, experiment=False)
     step.add_argument("name", metavar="NAME", nargs="?", help="data set in the table; all are listed when left out")
     step.add_argument("--accept-licence", action="store_true", help="say that you accept the data set's terms")
