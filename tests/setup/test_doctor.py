@@ -145,11 +145,15 @@ def test_checkpoints_at_their_most():
     once = 4 * ROWS * 9
 
     def most(**training):
+        training["dense_optimizer"] = {"kind": "sgd", "lr": 0.1}
         return sizes.checkpoint_bytes(small_experiment([2, 4], layouts, {"plain": OPTIMIZERS["plain"]}, training=training))
 
     assert most() == 0
-    assert most(checkpoint_every=10) == 2 * (2 * once)  # twins that differ between averages are saved each
-    assert most(checkpoint_every=10, keep_checkpoints=True) == 2 * once + 2 * (once + 2 * once)
+    dense = 4 * (13 * 16 + 16 + 16 * 8 + 8 + (8 + 27 * 26 // 2) * 16 + 16 + 16 + 1)  # plain SGD keeps nothing beside it
+    one, twins = (k * once + dense + sizes.CHECKPOINT_HEAD_BYTES for k in (1, 2))
+    assert most(checkpoint_every=8) == 2 * one
+    assert most(checkpoint_every=10) == 2 * twins  # twins that differ between averages are saved each
+    assert most(checkpoint_every=10, keep_checkpoints=True) == twins + 2 * (one + twins)
 
 
 def test_store_bytes_are_those_of_a_real_store(tmp_path):

@@ -22,6 +22,8 @@ PLAIN_ROW_BYTES = 200
 """Measured: 230 to 250."""
 RECORD_BYTES = 100_000
 """A run's share of records, tables and figures, generously."""
+CHECKPOINT_HEAD_BYTES = 200_000
+"""Of a checkpoint's files, generously: 130 kB at 2 ranks and 26 tables."""
 PROCESS_BYTES = 1_500_000_000
 """A rank's libraries, batches and buffers, as the Slurm jobs ask for."""
 COPIES = 2
@@ -62,10 +64,22 @@ def checkpoint_bytes(experiment: Experiment) -> int:
 
 
 def _checkpoint(cell: Cell) -> int:
-    """Twins are saved one by one where they may differ."""
-    layout = cell.layout_level
-    differ = layout.replicas > 1 and layout.sync == "weights" and (layout.sync_every > 1 or layout.sync_moments != "averaged")
-    return table_bytes(cell) * (layout.replicas if differ else 1)
+    """Tables, dense parameters and their state, and the files' own heads. Twins are saved one by one where they may differ."""
+    layout, every = cell.layout_level, cell.experiment.training.checkpoint_every or 1
+    between_averages = every % layout.sync_every != 0 or layout.sync_moments != "averaged"
+    differ = layout.replicas > 1 and layout.sync == "weights" and between_averages
+    return table_bytes(cell) * (layout.replicas if differ else 1) + dense_bytes(cell.experiment) + CHECKPOINT_HEAD_BYTES
+
+
+def dense_bytes(experiment: Experiment) -> int:
+    """Dense parameters and what their optimizer keeps for each."""
+    import torch
+
+    from meshrec.models import make_model
+
+    with torch.device("meta"):  # shapes alone
+        parameters = sum(parameter.numel() for parameter in make_model(experiment.model).parameters())
+    return 4 * parameters * (2 if experiment.training.dense_optimizer.kind == "adagrad" else 1)
 
 
 def record_bytes(experiment: Experiment) -> int:
