@@ -19,17 +19,25 @@ LEVELS = {
     "replicas": "replicas M",
     "sync": "twins average",
     "sync_every": "every K steps",
+    "sync_moments": "twins' moments",
+    "sync_rows": "averaged rows",
+    "sync_overlap": "average overlaps the next step",
+    "replica_storage": "twins' storage",
     "optimizer_kind": "optimizer",
     "rank_order": "rank order",
     "sharding": "sharding",
     "eps": "ε",
     "eps_placement": "ε stands",
+    "beta": "β",
 }
 """Factors that tell the cells apart, as the report heads them, the important ones first."""
-UNREMARKABLE = ("rank_order", "sharding", "eps", "eps_placement")
+UNREMARKABLE = (
+    *("rank_order", "sharding", "sync_moments", "sync_rows", "sync_overlap", "replica_storage", "beta"),
+    *("eps", "eps_placement"),
+)
 """Left to a line under the table where all cells that have the factor have the same level."""
 SYNC = {
-    "weights": "weights and second moments, after the update",
+    "weights": "weights, after the update",
     "gradients": "gradients, before the update (exact control)",
 }
 
