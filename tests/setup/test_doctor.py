@@ -15,7 +15,15 @@ from meshrec.doctor import sizes
 from meshrec.doctor.finding import DoctorError, Finding, findings_text
 from meshrec.doctor.fits import Need, Places, data_finding, disk_findings, step_finding, writable_findings
 from meshrec.doctor.limits import cores, memory_bytes
-from meshrec.doctor.machine import core_finding, open_file_finding, rendezvous_finding, shared_memory_finding, slurm_finding
+from meshrec.doctor.machine import (
+    core_finding,
+    memory_finding,
+    open_file_finding,
+    rendezvous_finding,
+    shared_memory_finding,
+    slurm_finding,
+    submits,
+)
 from meshrec.doctor.report import refuse_failed
 from meshrec.embeddings.plan_loads import plan_loads
 from meshrec.experiment.cells import Block
@@ -266,6 +274,14 @@ def test_single_checks():
     assert slurm_finding(lambda name: None).verdict == "note"
     assert slurm_finding(lambda name: f"/usr/bin/{name}" if name != "sbatch" else None).found == "sinfo, srun"
     assert slurm_finding(lambda name: f"/usr/bin/{name}").verdict == "ok"
+
+
+def test_a_small_machine_stops_nothing_that_slurm_runs_elsewhere():
+    assert memory_finding("memory", 10**15).verdict == "fails"
+    assert memory_finding("memory", 10**15, submitted=True).verdict == "note"
+    assert memory_finding("memory", 1, submitted=True).verdict == "ok"
+    assert submits(lambda name: f"/usr/bin/{name}" if name == "sbatch" else None)
+    assert not submits(lambda name: None)
 
 
 def test_a_rank_that_fails_is_quoted():

@@ -13,7 +13,7 @@ from meshrec.data.store import StoreError, open_store
 from meshrec.doctor import sizes
 from meshrec.doctor.finding import Finding, finding
 from meshrec.doctor.limits import device_of, existing, free_bytes
-from meshrec.doctor.machine import memory_finding
+from meshrec.doctor.machine import memory_finding, submits
 from meshrec.experiment.cells import Block, batch_period, dataset_id
 from meshrec.experiment.schema import Experiment
 
@@ -37,7 +37,7 @@ def experiment_findings(experiment: Experiment, sources: Sequence[Source], place
         yield step_finding(experiment, sizes.training_rows(experiment.dataset, rows))
     for ranks in experiment.ranks:
         block = Block(experiment, ranks, experiment.seeds[0])
-        yield memory_finding(f"memory, block of {ranks} rank{'s' * (ranks > 1)}", sizes.block_memory(block))
+        yield memory_finding(f"memory, block of {ranks} rank{'s' * (ranks > 1)}", sizes.block_memory(block), submits())
         yield from gpu_findings(block)
     yield from writable_findings(places)
     yield from disk_findings(_disk_needs(experiment, source, rows, prepared, places))

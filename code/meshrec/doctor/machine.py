@@ -118,7 +118,16 @@ def slurm_finding(which: Callable[[str], str | None]) -> Finding:
     return Finding("Slurm", found, "for --profile slurm alone", "note", "blocks run on this machine, not by --profile slurm")
 
 
-def memory_finding(what: str, needed: int) -> Finding:
-    """Memory that this process may use, against what is needed."""
+def memory_finding(what: str, needed: int, submitted: bool = False) -> Finding:
+    """Memory that this process may use, against what is needed; where Slurm runs blocks elsewhere, it stops nothing here."""
     total = memory_bytes()
+    if submitted:
+        return finding(
+            what, size(total), size(needed), total >= needed, "too small to run here: give Slurm nodes of this size", "note"
+        )
     return finding(what, size(total), size(needed), total >= needed, "take fewer ranks, smaller tables or a larger machine")
+
+
+def submits(which: Callable[[str], str | None] = shutil.which) -> bool:
+    """Whether this machine can hand blocks to Slurm."""
+    return which("sbatch") is not None

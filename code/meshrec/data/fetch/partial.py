@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from meshrec.data.fetch.errors import FetchError
@@ -39,7 +40,8 @@ class Partial:
 
     def note(self, address: str, validator: str | None, total: int | None) -> None:
         """Write down where the following bytes come from, and how long the file is said to be."""
-        write_json(self._note, {"address": address, "validator": validator, "total": total})
+        with self._full_disk_explained():
+            write_json(self._note, {"address": address, "validator": validator, "total": total})
 
     @property
     def said_total(self) -> object:
@@ -52,11 +54,15 @@ class Partial:
         Raises:
             FetchError: the disk is full.
         """
+        with self._full_disk_explained(), self.path.open("ab", buffering=0) as file:
+            view = memoryview(chunk)
+            while view:
+                view = view[file.write(view) :]
+
+    @contextlib.contextmanager
+    def _full_disk_explained(self) -> Iterator[None]:
         try:
-            with self.path.open("ab", buffering=0) as file:
-                view = memoryview(chunk)
-                while view:
-                    view = view[file.write(view) :]
+            yield
         except OSError as error:
             if error.errno in DISK_FULL:
                 raise FetchError(
