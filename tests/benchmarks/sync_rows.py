@@ -48,9 +48,8 @@ def main() -> None:
     for share, *of_ranks in zip(SHARES, *ranks, strict=True):
         touched = np.max([times.touched for times in of_ranks], axis=0)
         whole = np.max([times.whole for times in of_ranks], axis=0)
-        print(
-            f"{share:4.2f} of the rows a twin, {2 * share - share**2:4.2f} together: touched {spread(touched)} ms, whole {spread(whole)} ms, ratio {spread(touched / whole)}"
-        )
+        shares = f"{share:4.2f} of the rows a twin, {2 * share - share**2:4.2f} together"
+        print(f"{shares}: touched {spread(touched)} ms, whole {spread(whole)} ms, ratio {spread(touched / whole)}")
 
 
 def spread(values: np.ndarray) -> str:
