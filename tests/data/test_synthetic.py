@@ -194,11 +194,13 @@ def test_rows_are_those_of_earlier_versions():
     assert dataset_id(dataset()) == "synthetic-531c6885c57c32f2", "settings that ask for nothing new keep their folder"
 
 
-@pytest.mark.parametrize(("ids", "exponent"), [(1, 1.05), (2, 0.0), (7, 4.0), (50_000, 0.9), (3000, 0.0)])
+@pytest.mark.parametrize(("ids", "exponent"), [(1, 1.05), (2, 0.0), (7, 4.0), (50_000, 0.9), (11, 0.0), (25, 0.0)])
 def test_draws_invert_the_cumulative_law(ids, exponent):
     law = zipf.BoundedZipf.of(ids, exponent)
     rng = np.random.default_rng(0)
-    edges = np.nextafter(law.cumulative[:-1] / law.cumulative[-1], rng.choice([0.0, 1.0], ids - 1))
+    exact = np.concatenate([law.cumulative[:-1], law.cumulative[:-1] / law.cumulative[-1], np.arange(1, ids) / ids])
+    edges = np.concatenate([exact, np.nextafter(exact, 0), np.nextafter(exact, 1)])  # where rounding decides
+    edges = edges[edges < 1]
     uniform = np.concatenate([rng.random(50_000), edges, [0.0, np.nextafter(1.0, 0.0)]])
     rows, logit = np.empty(len(uniform), np.int32), np.zeros(len(uniform))
     missing = rng.random(len(uniform)) < 0.1

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 def prepare_sequences(dataset: SequenceDataset, out: Path) -> SequenceStore:
     """Build the data set's store in `out`, unless a whole one with the same settings and the same source is there.
 
-    Memory grows with the events: 60 bytes for each at the peak, and what the different ids take as text.
+    Memory grows with the events: about 90 bytes for each at the peak, ids included, for ten events a user.
 
     Raises:
         DataError: the input can't be used, or `out` holds something else. Nothing finished-looking is left behind.
