@@ -1,8 +1,9 @@
 """An HTTP server on loopback that misbehaves on request, as servers and proxies on the way do."""
 
+import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -18,6 +19,12 @@ class Site:
     tag: str | None = '"v1"'
     ranges: bool = True
     """Honours Range."""
+    most_of_range: int | None = None
+    """Bytes that an answer to a range has at most."""
+    range_shift: int = 0
+    """Answers ranges with bytes from elsewhere."""
+    vague: bool = False
+    """Refuses a range without saying how long the file is."""
     cut_after: list[int] = field(default_factory=list)
     """Bytes of body after which each of the next answers is cut off; then they are whole."""
     flip: int | None = None
@@ -46,11 +53,13 @@ class Site:
 
 
 @contextmanager
-def serving(site: Site) -> Iterator[Site]:
+def serving(site: Site, tls: ssl.SSLContext | None = None) -> Iterator[Site]:
     """Serve a site at `site.url` until the block ends."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"site": site}))
     server.daemon_threads = True
-    site.url = f"http://127.0.0.1:{server.server_address[1]}/some/path/name-of-the-server.bin"
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    site.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_address[1]}/some/path/name-of-the-server.bin"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
@@ -85,9 +94,11 @@ class _Handler(BaseHTTPRequestHandler):
         condition = self.headers.get("If-Range")
         if asked and site.ranges and condition in (None, site.tag):
             if offset >= len(site.content):
-                return self._answer(416, {"Content-Range": f"bytes */{len(site.content)}"}, b"")
-            said = f"bytes {offset}-{len(site.content) - 1}/{len(site.content)}"
-            return self._answer(206, {"Content-Range": said}, self._body(offset))
+                return self._answer(416, {} if site.vague else {"Content-Range": f"bytes */{len(site.content)}"}, b"")
+            offset += site.range_shift
+            body = self._body(offset)[: site.most_of_range]
+            said = f"bytes {offset}-{offset + len(body) - 1}/{len(site.content)}"
+            return self._answer(206, {"Content-Range": said}, body)
         return self._answer(200, {}, self._body(0))
 
     def _body(self, offset: int) -> bytes:
@@ -115,6 +126,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def _send(self, body: bytes, whole: bool) -> None:
+        with suppress(ConnectionError):  # the client has had enough
+            self._send_all(body, whole)
+
+    def _send_all(self, body: bytes, whole: bool) -> None:
         if self.site.chunked and body:
             self.wfile.write(b"%x\r\n" % len(body) + body + b"\r\n" + (b"0\r\n\r\n" if whole else b""))
             return

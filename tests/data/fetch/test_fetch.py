@@ -1,6 +1,9 @@
 """Downloads from a real server that misbehaves: what lands, what is said, and what the next call does."""
 
 import json
+import shutil
+import ssl
+import subprocess
 import threading
 
 import pytest
@@ -37,6 +40,17 @@ def test_chunked_bodies_without_a_length_are_whole_or_broken_off(fetcher, site):
     site.chunked, site.cut_after = True, [1_000_000]
     whole(fetcher, source(site.url, sha256=None))
     assert len(site.offsets) == 2
+
+
+def test_ranges_that_are_answered_in_parts_are_put_together(fetcher, site):
+    site.cut_after, site.most_of_range = [1_000_000], 700_000
+    whole(fetcher, source(site.url))
+    assert site.offsets == [0, 1_000_000, 1_700_000, 2_400_000]
+
+
+def test_a_range_from_elsewhere_is_refused(fetcher, site):
+    site.cut_after, site.range_shift = [1_000_000], 1
+    fails(fetcher, source(site.url), "asked for the bytes from 1000000, it answers with 'bytes 1000001-2999999/3000000'")
 
 
 def test_a_server_that_ignores_ranges_sends_it_all_again(fetcher, site):
@@ -103,9 +117,12 @@ def test_a_weak_tag_promises_nothing(fetcher, site):
     assert site.offsets == [0, 0]
 
 
-@pytest.mark.parametrize("kind", ["text/html; charset=utf-8", "application/octet-stream"])
-def test_a_web_page_is_not_the_file(fetcher, site, kind):
-    site.page, site.page_type = PAGE, kind
+@pytest.mark.parametrize(
+    ("page", "kind"),
+    [(PAGE, "application/octet-stream"), (b"please log in", "Text/HTML; charset=utf-8"), (b"\n <HTML>", "x/y")],
+)
+def test_a_web_page_is_not_the_file(fetcher, site, page, kind):
+    site.page, site.page_type = page, kind
     fails(fetcher, source(site.url, sha256=None), "sends a web page")
     assert not fetcher.lock.path.exists()
     site.page = None
@@ -142,6 +159,36 @@ def test_a_redirect_to_a_web_page_is_refused(fetcher, site):
         fails(fetcher, source(first.url), "sends a web page")
 
 
+@pytest.fixture
+def tls(tmp_path, monkeypatch):
+    """A certificate for loopback, which clients are told to trust in the way in which clusters tell them."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl, which makes a certificate, is not installed")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    request = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    request += ["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(request, check=True, capture_output=True)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+def test_encrypted_addresses_are_not_left_for_plain_ones(fetcher, site, tls):
+    with serving(Site(CONTENT), tls) as encrypted:
+        whole(fetcher, source(encrypted.url))
+        raw(fetcher).unlink()
+        encrypted.redirect = site.url
+        fails(fetcher, source(encrypted.url, sha256=None), "redirects to http://.*, which isn't encrypted")
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(fetcher, tls, monkeypatch):
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE")
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    with serving(Site(CONTENT), tls) as encrypted:
+        fails(fetcher, source(encrypted.url), "can't be reached: .*certificate verify failed")
+
+
 def test_a_length_that_is_not_the_tables_is_refused_before_anything_is_read(fetcher, site):
     fails(fetcher, source(site.url, size=4_000_000), "says that the file has 3000000 bytes, want 4000000")
     assert partial(fetcher).exists() is False
@@ -156,6 +203,19 @@ def test_a_length_that_is_too_large_is_found_out(fetcher, site):
     site.said_length = 3_001_000
     fails(fetcher, source(site.url, sha256=None), "says 3000000 bytes now and said 3001000 before")
     whole(fetcher, source(site.url))  # with a hash to judge by, what came is right
+
+
+def test_a_server_that_never_agrees_with_itself_is_given_up(fetcher, site):
+    """It promises more than it has, and then knows nothing of the length."""
+    site.said_length, site.vague = 3_001_000, True
+    fails(fetcher, source(site.url), "without getting further")
+    assert len(site.offsets) < 8
+
+
+def test_a_server_that_cuts_anywhere_and_ignores_ranges_is_given_up(fetcher, site):
+    site.ranges, site.cut_after = False, [1000, 500, 600, 400] * 10
+    fails(fetcher, source(site.url), "without getting further")
+    assert len(site.offsets) == 1 + FAST.attempts - 1
 
 
 def test_a_body_of_unknown_length_is_refused(fetcher, site):

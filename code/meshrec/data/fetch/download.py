@@ -77,16 +77,16 @@ class Downloader:
         return "want " + " with ".join(wants + [f"sha256 {self.wanted.sha256}"] * (self.wanted.sha256 is not None))
 
     def _complete(self, address: str, partial: Partial) -> None:
-        """Ask again as long as every few attempts bring something."""
-        failures = 0
+        """Ask again as long as every few attempts get further than any before them."""
+        failures, furthest = 0, partial.size
         while True:
-            before = partial.size
             try:
                 return self._once(address, partial)
             except BrokenOff as error:
+                failures = 1 if partial.size > furthest else failures + 1
+                furthest = max(furthest, partial.size)
                 if isinstance(error, StartOver):
                     partial.truncate()
-                failures = 1 if partial.size > before else failures + 1
                 if failures >= self.patience.attempts:
                     raise AddressError(f"{error} ({failures} times without getting further)") from None
                 logger.info("%s; going on from byte %d", error, partial.size)
