@@ -88,6 +88,11 @@ def test_a_shard_stored_over_some_ranks_is_cut_into_equal_parts(storage: int, we
     assert part == whole | {"tables": 4 * weights, "optimizer_state": 4 * states}
 
 
+def test_one_process_holds_the_tables_of_all_its_groups_and_one_dense_model():
+    alone, twins = (analytic_memory(SHAPE, dense_state=1, local_twins=count) for count in (1, 3))
+    assert twins == alone | {"tables": 3 * 1600, "optimizer_state": 3 * 200}
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no peak of one run: see below")
 def test_the_peak_is_in_bytes_and_of_the_time_since_the_reset():
     resettable = can_reset()

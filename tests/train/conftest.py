@@ -15,10 +15,15 @@ LAYOUTS = {
     "1d-rows": {"sharding": "row-wise"},
     "2d": {"replicas": 2, "ranks": [2, 4]},
     "2d-rows": {"replicas": 2, "sharding": "row-wise", "rank_order": "shards-adjacent", "sync_every": 3, "ranks": [4]},
+    "2d-mixed": {"replicas": 2, "tables": {1: "replicated", 24: "replicated", 25: "row-wise"}, "sync_every": 3, "ranks": [4]},
+    "2d-stored": {"replicas": 2, "sync_rows": "whole", "replica_storage": "sharded", "ranks": [4]},
+    "exact": {"replicas": 2, "sync": "gradients", "ranks": [4]},
+    "planned": {"sharding": "planned", "ranks": [4]},
 }
 OPTIMIZERS = {
     "plain": {"kind": "rowwise_adagrad", "lr": 0.05},
     "scaled": {"kind": "moment_scaled_rowwise_adagrad", "lr": 0.05, "moment_scale": 2, "layouts": ["1d", "2d"]},
+    "inside": {"kind": "rowwise_adagrad", "lr": 0.05, "eps": 1e-5, "eps_placement": "inside", "layouts": ["2d-stored"]},
 }
 RANKS = [1, 2, 4]
 

@@ -8,6 +8,7 @@ import pytest
 
 from meshrec.experiment import Block, Experiment
 from meshrec.experiment.record import RunRecord
+from meshrec.train.plans import cell_plans
 
 Records = dict[tuple[int, str], RunRecord]
 
@@ -43,9 +44,13 @@ def test_counted_bytes_are_those_of_the_formula(records: Records):
         "output_exchange",
         "gradient_exchange",
         "dense_all_reduce",
-        "sync_counts",
         "sync_rows",
         "sync_average",
+        "sync_gradients",
+        "replicated_gradients",
+        "replicated_average",
+        "storage_gather",
+        "storage_average",
     }
 
 
@@ -59,6 +64,25 @@ def test_bytes_of_a_step_worked_out_by_hand(records: Records):
     assert traffic["gradient_exchange"].counted == foreign * 32 * 8 * 4
     rows = records[4, "1d-rows.plain.strong"].traffic
     assert rows["output_exchange"].counted == rows["gradient_exchange"].counted == 3 * 32 * 26 * 8 * 4
+
+
+def test_bytes_of_replicated_tables_worked_out_by_hand(records: Records):
+    """Tables of 8 and 77 rows, D = 8, N = M = 2; 32 steps with an average after each third, and one for what is left over."""
+    traffic = records[4, "2d-mixed.plain.strong"].traffic
+    assert traffic["replicated_gradients"].counted == 2 * (1 / 2) * 85 * (8 + 1) * 4  # in the group, a mark for each row
+    assert traffic["replicated_average"].counted == pytest.approx(2 * (3 / 4) * 85 * (8 + 1) * 4 * 11 / 32, rel=1e-12)
+    assert (traffic["replicated_gradients"].dimension, traffic["replicated_average"].dimension) == ("shard", "world")
+    # 23 whole tables, 12 and 11 a rank, and the two halves of the last one
+    assert traffic["input_exchange"].counted == np.mean([23 + 2 - 13, 23 + 2 - 12]) * 32 * 4
+
+
+def test_bytes_of_stored_parts_worked_out_by_hand(records: Records):
+    """1105 rows over the two ranks of a group, each halved over its twins; rounding up adds less than a row."""
+    traffic = records[4, "2d-stored.plain.strong"].traffic
+    parts = 1105 * (8 + 1) / 2 / 2
+    assert parts <= traffic["storage_average"].counted / 4 < parts + 1
+    assert traffic["storage_gather"].counted == 2 * traffic["storage_average"].counted
+    assert traffic["storage_gather"].dimension == "replicate"
 
 
 def test_nothing_is_exchanged_where_there_is_no_one(records: Records):
@@ -82,13 +106,40 @@ def test_replication_raises_table_memory_by_the_formula(experiment: Experiment, 
     assert replicated - flat == whole * (2 - 1) / 4
 
 
+def test_storage_over_the_twins_halves_table_memory(records: Records):
+    for component in ("tables", "optimizer_state"):
+        whole, stored = (records[4, f"{name}.plain.strong"].memory[component].measured_mean for name in ("2d", "2d-stored"))
+        assert whole / 2 <= stored <= whole / 2 + 4
+
+
+def test_a_planned_cell_has_the_plan_of_the_stores_frequencies(experiment: Experiment, store: Path, records: Records):
+    found = cell_plans(experiment, "planned", 4, store)
+    assert [cell.name for plan in found for cell in plan.cells] == ["planned.plain.strong"]
+    record = records[4, "planned.plain.strong"]
+    assert record.hashes
+    assert record.live
+    assert record.hashes.plan == found[0].plan.hash
+    assert record.hashes.plan not in {
+        other.hashes.plan for key, other in records.items() if other.hashes and key[1] != record.cell
+    }
+    assert record.live["rows_held"] == found[0].plan.rows_held(0)
+
+
 def test_metrics_do_not_depend_on_ranks_or_sharding(records: Records):
     """1D computes the same at any T: evaluation covers every row once and rounds alike."""
     found = [records[ranks, f"{layout}.plain.strong"].metrics for ranks in (1, 2, 4) for layout in ("1d", "1d-rows")]
+    found += [records[4, f"{layout}.plain.strong"].metrics for layout in ("planned", "exact")]
     assert {metrics.eval_samples for metrics in found if metrics} == {512}
     for name in ("logloss", "ne", "auc"):
         values = [getattr(metrics, name) for metrics in found]
         assert max(values) - min(values) < 1e-4, name
+
+
+def test_metrics_do_not_depend_on_how_rows_are_stored(records: Records):
+    one, other = (records[4, f"{layout}.plain.strong"].metrics for layout in ("2d", "2d-stored"))
+    assert one
+    assert other
+    assert (one.logloss, one.auc, one.train_loss) == (other.logloss, other.auc, other.train_loss)
 
 
 def test_phases_add_up_to_the_step(records: Records):
@@ -104,3 +155,9 @@ def test_live_state_says_what_the_cell_is(records: Records):
     assert (live["optimizer"], live["replicas"], live["shards"]) == ("EXACT_ROWWISE_ADAGRAD", 2, 2)
     assert live["moment_scale"] == pytest.approx(2, rel=1e-5)
     assert live["lr"] == pytest.approx(0.05 * 2**0.5, rel=1e-6)
+
+
+def test_moments_that_are_stored_in_parts_are_read_where_they_are_whole(records: Records):
+    live = records[4, "2d-stored.inside.strong"].live
+    assert live
+    assert live["initial_moment"] == pytest.approx(1e-5, rel=1e-6)

@@ -107,6 +107,7 @@ class ShardedEmbeddings:
         if averages and sharded and local_twins > 1:  # nothing to take apart on one rank: averaging whole shards is the same
             self.average = ReplicaAverage(self.twins, layout, collectives)
         self._mesh = mesh
+        self._ledger = collectives.ledger
         self._layout = layout
         self.steps = 0
         """Steps whose ids have arrived."""
@@ -134,9 +135,13 @@ class ShardedEmbeddings:
 
     @contextmanager
     def whole_shards(self) -> Iterator[None]:
-        """Have whole shards for a while, however replicas store them; collective over the replica group."""
+        """Have whole shards for a while, however replicas store them; collective over the replica group.
+
+        What that sends is no part of a step, so that the ledger doesn't count it.
+        """
         if self.storage:
-            self.storage.gather()
+            with self._ledger.closed():
+                self.storage.gather()
         yield
         if self.storage:
             self.storage.release()

@@ -8,21 +8,22 @@ import psutil
 from meshrec.measure.wire import FLOAT_BYTES, StepShape
 
 
-def analytic_memory(shape: StepShape, dense_state: int, storage: int = 1) -> dict[str, int]:
+def analytic_memory(shape: StepShape, dense_state: int, storage: int = 1, local_twins: int = 1) -> dict[str, int]:
     """Bytes of each component on a rank.
 
     Args:
         shape: sizes of the rank's step.
         dense_state: numbers that the dense optimizer keeps for each parameter.
         storage: ranks over which a shard is stored between uses: 1, or M.
+        local_twins: replicas of every shard on the rank itself: 1, or M where one process computes what M groups compute.
     """
     samples = shape.shards * shape.rank_batch
     pooled = samples * shape.own_width * FLOAT_BYTES
     embeddings = shape.rank_batch * shape.model_width * FLOAT_BYTES
     from_all_owners = shape.rank_batch * shape.all_width * FLOAT_BYTES
     return {
-        "tables": (-(-shape.weights // storage) + shape.replicated_weights) * FLOAT_BYTES,
-        "optimizer_state": (-(-shape.states // storage) + shape.replicated_states) * FLOAT_BYTES,
+        "tables": local_twins * (-(-shape.weights // storage) + shape.replicated_weights) * FLOAT_BYTES,
+        "optimizer_state": local_twins * (-(-shape.states // storage) + shape.replicated_states) * FLOAT_BYTES,
         "dense_parameters": shape.dense_parameters * FLOAT_BYTES,
         "dense_gradients": (shape.dense_parameters + 1) * FLOAT_BYTES,
         "dense_state": shape.dense_parameters * dense_state * FLOAT_BYTES,

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from meshrec.embeddings.engine import InitialRows, ShardedEmbeddings
 from meshrec.experiment.schema import Model
@@ -37,7 +38,9 @@ def tables_digest(embeddings: ShardedEmbeddings) -> int:
     first = np.concatenate([[0], np.cumsum([shape.rows * shape.dim for shape in shapes])])
     total = 0
     for shard, live in embeddings.held():
-        weights, dim, position = live.cpu().numpy(), shapes[shard.table].dim, int(first[shard.table])
+        # not numpy(): PyTorch never resizes a storage again that it has shown to NumPy so, and sharded storage has to
+        weights: NDArray[np.float32] = np.from_dlpack(live.cpu())  # type: ignore[assignment]
+        dim, position = shapes[shard.table].dim, int(first[shard.table])
         if shard.width == dim:
             total = add(total, digest_rows(position + shard.start * dim, weights))
         else:

@@ -22,6 +22,7 @@ from meshrec.train.evaluate import evaluate
 from meshrec.train.initial import dense_digest, tables_digest
 from meshrec.train.live import check_live, live_moment_scale
 from meshrec.train.loop import train
+from meshrec.train.setup import local_twins
 from meshrec.train.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -50,10 +51,11 @@ def run_cell(
     started, clock_start = datetime.now(UTC), time.perf_counter()
     trainer = Trainer(cell, meshes, plan)
     rank = trainer.mesh.rank
-    live = trainer.live()
-    check_live(cell, plan, rank, live)
     rows, dims = cell.experiment.dataset.rows_of_tables, cell.experiment.model.dims_of_tables
-    digests = tables_digest(trainer.embeddings), dense_digest(trainer.dense.flat, rows, dims)
+    with trainer.embeddings.whole_shards():
+        live = trainer.live()
+        digests = tables_digest(trainer.embeddings), dense_digest(trainer.dense.flat, rows, dims)
+    check_live(cell, plan, rank, live)
     return_freed_memory()  # so that the peak is this run's own, and its set-up no part of it
     reset_peak_rss()
     reset_peak(trainer.mesh.device)
@@ -78,7 +80,7 @@ def run_cell(
         traffic=trainer.ledger.entries,
         analytic_traffic=analytic_traffic(trainer, done.losses.size),
         memory=memory,
-        analytic_memory=analytic_memory(trainer.shape(), _dense_state(cell), trainer.stored_over),
+        analytic_memory=analytic_memory(trainer.shape(), _dense_state(cell), trainer.stored_over, local_twins(cell)),
     )
     ranks = _gather(own)
     if ranks is None:
