@@ -78,8 +78,7 @@ def _take_turns(workload: Workload, dense: str, repeats: int, steps: int) -> lis
 def _turn(side: Any, batches: list[Any], device: torch.device) -> float:
     dist.barrier()
     start = time.perf_counter()
-    for batch in batches:
-        side.step(batch)
+    side.train(batches)
     synchronise(device)
     return time.perf_counter() - start
 

@@ -12,13 +12,14 @@ from workload import TABLES, Workload
 from meshrec.data.batches import Batch
 from meshrec.measure.clock import PHASES, PhaseClock
 from meshrec.mesh.groups import MeshPool
+from meshrec.train.ahead import Prefetch
 from meshrec.train.trainer import Trainer
 
 COLLECTIVE_TIMEOUT = timedelta(seconds=60)
 
 
 class MeshSide:
-    """Trains a workload with meshrec on this rank, one phase after the other."""
+    """Trains a workload with meshrec on this rank, in the stages that the workload asks for."""
 
     name = "meshrec"
 
@@ -32,6 +33,13 @@ class MeshSide:
     def step(self, batch: Batch) -> torch.Tensor:
         """Train on this rank's part of a batch; the global mean loss, 0-d."""
         return self.trainer.step(self.trainer.feed(batch), self._clock)
+
+    def train(self, batches: list[Batch]) -> None:
+        """Train on this rank's parts of some batches, as meshrec's own loop does."""
+        stages = Prefetch(self.trainer, iter(batches))
+        ahead = stages if self.trainer.cell.experiment.training.pipeline == "prefetch" else None
+        for _ in batches:
+            self.trainer.compute(stages.take(self._clock), self._clock, ahead)
 
     def spoil(self, fault: str) -> None:
         """Break the training, to see that a comparison notices.

@@ -105,6 +105,11 @@ class TorchRecSide:
         self._lengths = torch.ones(TABLES * part, dtype=torch.int32, device=device)
         self._offsets = torch.arange(TABLES * part + 1, dtype=torch.int32, device=device)
 
+    def train(self, batches: list[Batch]) -> None:
+        """Train on this rank's parts of some batches, one after the other."""
+        for batch in batches:
+            self.step(batch)
+
     def step(self, batch: Batch) -> torch.Tensor:
         """Train on this rank's part of a batch; its mean loss, 0-d."""
         dense, labels = (torch.from_numpy(array).to(self._device) for array in (batch.dense, batch.labels))

@@ -28,6 +28,8 @@ class Workload:
     eps: float = 1e-8
     kernel: str = "fbgemm"
     """meshrec's `training.kernel`."""
+    pipeline: str = "sequential"
+    """meshrec's `training.pipeline`."""
     rows: int = 100_000
     dim: int = 16
     bottom: tuple[int, ...] = (64, 16)
@@ -51,7 +53,11 @@ class Workload:
                 "question": "How fast is a step beside TorchRec's?",
                 "dataset": {"kind": "synthetic", "train_samples": self.batch, "eval_samples": 1, "table_rows": self.rows},
                 "model": {"embedding_dim": self.dim, "bottom_mlp": list(self.bottom), "top_mlp": list(self.top)},
-                "training": {"dense_optimizer": {"kind": "sgd", "lr": self.dense_lr}, "kernel": self.kernel},
+                "training": {
+                    "dense_optimizer": {"kind": "sgd", "lr": self.dense_lr},
+                    "kernel": self.kernel,
+                    "pipeline": self.pipeline,
+                },
                 "ranks": [self.ranks],
                 "seeds": [self.seed],
                 "scaling": {"strong": {"global_batch": self.batch}},
