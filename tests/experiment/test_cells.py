@@ -103,6 +103,12 @@ def test_settings_hash_ignores_labels_and_the_analysis(smoke):
         lambda e: {"dataset": e.dataset.model_copy(update={"seed": 1})},
         lambda e: {"model": e.model.model_copy(update={"top_mlp": [8, 1]})},
         lambda e: {"training": e.training.model_copy(update={"warmup_steps": 6})},
+        lambda e: {"training": e.training.model_copy(update={"kernel": "torch"})},
+        lambda e: {"training": e.training.model_copy(update={"execution": "virtual"})},
+        lambda e: {"training": e.training.model_copy(update={"pipeline": "sequential"})},
+        lambda e: {"model": e.model.model_copy(update={"hots": 2})},
+        lambda e: {"layouts": {"1d": e.layouts["1d"].model_copy(update={"tables": {3: "replicated"}})}},
+        lambda e: {"layouts": {"1d": e.layouts["1d"].model_copy(update={"memory_limit": 10**9})}},
         lambda e: {"scaling": {"strong": type(e.scaling["strong"])(global_batch=4096)}},
         lambda e: {"layouts": {"1d": e.layouts["1d"].model_copy(update={"sharding": "row-wise"})}},
         lambda e: {"optimizers": {"plain": e.optimizers["plain"].model_copy(update={"eps": 1e-7})}},
@@ -114,10 +120,61 @@ def test_settings_hash_covers_everything_that_a_run_depends_on(smoke, change):
     assert {first.settings_hash} != {next(cells_of(smoke, 4, 1)).settings_hash, next(cells_of(smoke, 2, 0)).settings_hash}
 
 
+@pytest.mark.parametrize("training", [{"checkpoint_every": 7}, {"checkpoint_every": 7, "keep_checkpoints": True}], ids=str)
+def test_settings_hash_ignores_checkpoints(smoke, training):
+    """A run that is checkpointed is the same run: to ask for checkpoints once it was killed makes no other one of it."""
+    other = changed(smoke, training=smoke.training.model_copy(update=training))
+    assert [cell.settings_hash for cell in cells_of(other, 4, 0)] == [cell.settings_hash for cell in cells_of(smoke, 4, 0)]
+    assert [cell.factors for cell in cells_of(other, 4, 0)] == [cell.factors for cell in cells_of(smoke, 4, 0)]
+
+
+REPLICATION = ("sync", "sync_every", "sync_moments", "sync_rows", "sync_overlap", "rank_order", "replica_storage")
+
+
+def test_factors_say_every_level_and_what_has_none(smoke):
+    one, two = (
+        next(cell for cell in cells_of(smoke, 4, 0) if cell.name == f"{name}.strong") for name in ("1d.plain", "2d.scaled")
+    )
+    assert two.factors == {
+        "dataset": "synthetic",
+        "layout": "2d",
+        "replicas": 2,
+        "rank_order": "replicas-adjacent",
+        "sharding": "table-wise",
+        "memory_limit": None,
+        "sync": "weights",
+        "sync_every": 1,
+        "sync_moments": "averaged",
+        "sync_rows": "touched",
+        "sync_overlap": False,
+        "replica_storage": "replicated",
+        "optimizer": "scaled",
+        "optimizer_kind": "moment_scaled_rowwise_adagrad",
+        "lr": 0.02,
+        "eps": 1e-8,
+        "eps_placement": "outside",
+        "moment_scale": 2,
+        "beta": None,
+        "scaling": "strong",
+        "global_batch": 2048,
+        "execution": "ranks",
+    }
+    assert {name: one.factors[name] for name in REPLICATION} == dict.fromkeys(REPLICATION)
+    assert one.factors["moment_scale"] is None
+
+
+def test_execution_is_a_factor(smoke):
+    virtual = changed(smoke, training=smoke.training.model_copy(update={"execution": "virtual"}))
+    assert {cell.factors["execution"] for cell in cells_of(virtual, 4, 0)} == {"virtual"}
+
+
 def test_a_layout_of_one_replica_ignores_what_has_no_effect_on_it(smoke):
     one = changed(
         smoke, layouts={"1d": smoke.layouts["1d"].model_copy(update={"sync_every": 9, "rank_order": "shards-adjacent"})}
     )
+    for setting in ({"sync_moments": "local"}, {"sync_rows": "whole"}, {"sync_overlap": True}, {"replica_storage": "sharded"}):
+        same = changed(smoke, layouts={"1d": smoke.layouts["1d"].model_copy(update=setting)})
+        assert next(cells_of(same, 4, 0)).settings_hash == next(cells_of(smoke, 4, 0)).settings_hash
     assert next(cells_of(one, 4, 0)).settings_hash == next(cells_of(smoke, 4, 0)).settings_hash
     two = changed(smoke, layouts={"2d": smoke.layouts["2d"].model_copy(update={"sync_every": 9})})
     assert next(cells_of(two, 4, 0)).settings_hash not in {cell.settings_hash for cell in cells_of(smoke, 4, 0)}

@@ -33,7 +33,7 @@ def _of_cell(cell: Cell) -> Iterator[Problem]:
             yield (*of_layout, "sync_moments"), f"fbgemm has no lagging moments: {OTHER_KERNELS}"
         if has_moments and cell.shards > 1 and _splits_columns(cell):
             yield (
-                (*of_layout, "sharding"),
+                (*of_layout, _key_of_columns(cell)),
                 "fbgemm takes a row's second moment over the columns that a shard holds, which makes it another optimizer than "
                 f"that of whole rows: {OTHER_KERNELS}, or optimizer {cell.optimizer} to sgd",
             )
@@ -46,10 +46,14 @@ def _of_cell(cell: Cell) -> Iterator[Problem]:
             )
         if "replicated" in layout.tables.values() or _splits_columns(cell):
             yield (
-                (*of_layout, "tables" if layout.tables else "sharding"),
+                (*of_layout, _key_of_columns(cell)),
                 f"optimizer {cell.optimizer} counts hits where whole rows are: use table-wise, row-wise or planned sharding",
             )
 
 
 def _splits_columns(cell: Cell) -> bool:
     return "column-wise" in (cell.layout_level.sharding, *cell.layout_level.tables.values())
+
+
+def _key_of_columns(cell: Cell) -> str:
+    return "sharding" if cell.layout_level.sharding == "column-wise" else "tables"

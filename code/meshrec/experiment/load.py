@@ -51,7 +51,10 @@ def _schema_problems(error: ValidationError) -> Iterator[tuple[KeyPath, str]]:
             message = "unknown key; remove it or correct its spelling"
         elif entry["type"] != "value_error" and not isinstance(entry["input"], dict | list):
             message = f"found {entry['input']!r}: {message}"
-        yield entry["loc"], message
+        key = entry["loc"]
+        if isinstance(entry["input"], dict) and key[-1:] == (entry["input"].get("kind"),):
+            key = key[:-1]  # the branch of a union is no key of the file
+        yield key, message
 
 
 def _report(path: Path, lines: dict[KeyPath, int], found: Any) -> ExperimentError:
@@ -68,6 +71,8 @@ def _locate(key: KeyPath, lines: dict[KeyPath, int]) -> tuple[KeyPath, int]:
     for part in key:
         if (*written, part) in lines:
             written = (*written, part)
+        elif (*written, str(part)) in lines:  # a number as a mapping's key
+            written = (*written, str(part))
         elif part == key[-1] and isinstance(part, str) and "[" not in part:
             return (*written, part), lines.get(written, 1)  # a key that is missing from the file
     return written, lines.get(written, 1)
