@@ -168,12 +168,12 @@ def fetch(options: argparse.Namespace) -> None:
 
 
 def describe(options: argparse.Namespace) -> None:
-    """Print what a prepared store holds, and draw it: frequencies of table rows, missing fields, integers."""
-    from meshrec.publish.describe import write_description
+    """Print what a prepared store holds, and draw it: frequencies, missing fields, integers; of sequences, items and users."""
+    from meshrec.publish.describe import write_any_description
 
     out = options.out or CHECKOUT / "data" / "described" / options.store.resolve().name
-    print(write_description(options.store, out))
-    print(f"\npictures and features.csv: {out}")
+    print(write_any_description(options.store, out))
+    print(f"\npictures: {out}")
 
 
 # --- the pipeline's steps ----------------------------------------------------------------------------------------------

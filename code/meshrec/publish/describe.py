@@ -1,15 +1,39 @@
 """What a store holds, for people: a page of text, three pictures and a table of exactly the numbers in it."""
 
+import json
 from pathlib import Path
 
 import pandas as pd
 
 from meshrec.data.describe import CATEGORIES, INTEGERS, Description, Part, describe_store, table_facts
+from meshrec.data.store import MANIFEST
 from meshrec.publish.describe_pictures import draw_frequencies, draw_integers, draw_missing
 from meshrec.publish.files import whole_file, write_csv
 from meshrec.publish.style import styled
 
 PICTURES = {"frequencies.png": draw_frequencies, "missing.png": draw_missing, "integers.png": draw_integers}
+
+
+def write_any_description(store: Path, out: Path) -> str:
+    """Describe a store of rows or one of sequences.
+
+    Raises:
+        StoreError: the store can't be opened.
+    """
+    if kind_of(store) == "sequences":
+        from meshrec.publish.describe_sequences import write_sequence_description
+
+        return write_sequence_description(store, out)
+    return write_description(store, out)
+
+
+def kind_of(store: Path) -> str | None:
+    """Kind of a store, as its manifest says; None where that can't be read."""
+    try:
+        content = json.loads((store / MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return content.get("kind") if isinstance(content, dict) else None
 
 
 def write_description(store: Path, out: Path) -> str:

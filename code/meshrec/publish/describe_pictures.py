@@ -18,6 +18,10 @@ DRAWN_POINTS = 200
 """Of a curve: ranks evenly spaced on the log axis, whatever the table's size."""
 
 
+FEW_ROWS = 30
+"""Curves of fewer have a point for each, as a line alone would say little."""
+
+
 def draw_frequencies(description: Description) -> Figure:
     """For each table the hits of its rows by rank, both axes in log scale, the same in all panels."""
     figure, panels = _grid(len(CATEGORIES), 1.15)
@@ -66,7 +70,9 @@ def _curve(axes: Axes, order: NDArray[np.int64]) -> None:
         axes.text(0.5, 0.5, "all missing", transform=axes.transAxes, ha="center", fontsize=7, color=FAINT)
         return
     ranks = np.unique(np.geomspace(1, len(order), DRAWN_POINTS).round().astype(np.int64))
-    axes.plot(ranks, order[ranks - 1], color=REFERENCE, linewidth=1.2, marker="." if len(order) == 1 else None)
+    axes.plot(
+        ranks, order[ranks - 1], color=REFERENCE, linewidth=1.2, marker="." if len(order) <= FEW_ROWS else None, markersize=3
+    )
 
 
 def _mark_shared(axes: Axes, hits: NDArray[np.int64]) -> None:
