@@ -10,6 +10,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from meshrec.measure.ledger import Ledger
+from meshrec.mesh.collectives import Collectives
 from meshrec.mesh.groups import MeshPool
 from meshrec.mesh.layout import MeshLayout
 
@@ -71,3 +73,43 @@ def ask_for_a_wrong_mesh_then_a_right_one() -> dict[str, Any]:
         "sizes": [mesh.size(dimension) for dimension in ("shard", "replicate", "world")],
         "same mesh when asked again": pool.mesh(MeshLayout(2, 2)) is mesh,
     }
+
+
+def use_every_collective() -> dict[str, Any]:
+    """What each collective of a 2 × 2 mesh gave this rank, and what the ledger counted."""
+    pool = MeshPool(torch.device("cpu"), timedelta(seconds=20))
+    mesh = pool.mesh(MeshLayout(4, 2))
+    collectives, rank = Collectives(mesh, Ledger()), mesh.rank
+    sends = [[1, 3], [2, 4]]
+    outgoing = 100 * rank + torch.arange(sum(sends[mesh.shard]))
+    receives = [send[mesh.shard] for send in sends]
+    found: dict[str, Any] = {
+        "all_to_all": collectives.all_to_all("exchange", outgoing.int(), sends[mesh.shard], receives).tolist()
+    }
+    for dimension in ("shard", "replicate", "world"):
+        numbers = torch.full((5,), float(rank))
+        collectives.all_reduce_sum(f"sum over {dimension}", numbers, dimension)
+        found[dimension] = numbers.tolist()
+    pair = torch.full((2,), float(rank))
+    found["gathered"] = collectives.all_gather("gather", pair, "replicate").tolist()
+    into, half = torch.empty(4), torch.empty(2)
+    collectives.all_gather_into("gather", into, pair, "replicate")
+    collectives.reduce_scatter_sum("scatter", half, rank + torch.arange(4.0), "replicate")
+    with collectives.ledger.closed():
+        pending = collectives.start_all_reduce_sum("unseen", torch.full((3,), float(rank)), "world")
+        pending.wait()
+        found["waited twice"] = pending.wait().tolist()
+    found |= {"gathered into": into.tolist(), "scattered": half.tolist(), "ledger": collectives.ledger.entries}
+    return found | _alone(Collectives(pool.mesh(MeshLayout(4, 4)), Ledger()))
+
+
+def _alone(collectives: Collectives) -> dict[str, Any]:
+    """What collectives over a group of one give."""
+    numbers, into, own = torch.arange(4.0), torch.empty(4), torch.empty(4)
+    exchanged = collectives.all_to_all("exchange", numbers, [4], [4], "shard")
+    collectives.all_reduce_sum("sum", numbers, "shard")
+    gathered = collectives.all_gather("gather", numbers, "shard")
+    collectives.all_gather_into("gather", into, numbers, "shard")
+    collectives.reduce_scatter_sum("scatter", own, numbers, "shard")
+    tensors = [exchanged, numbers, gathered, into, own]
+    return {"alone": [tensor.tolist() for tensor in tensors], "sent alone": collectives.ledger.entries}
