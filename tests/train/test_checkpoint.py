@@ -7,19 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from meshrec.data.batches import Batch
 from meshrec.experiment import Cell
-from meshrec.measure.clock import PhaseClock
 from meshrec.mesh.launch import launch
-from meshrec.train.ahead import Prefetch
-from meshrec.train.checkpoint import CheckpointError, Progress, latest, load_model, resume, save
+from meshrec.train.checkpoint import latest
 from meshrec.train.checkpoint.files import MANIFEST, begin
+from support.checkpoints import AT, STEPS, attempts, predict_from, resume_and_train, train_and_save
 from support.experiments import random_batches, small_cell
-from support.ranks import own_parts, trainer_of, whole_state
 
-STEPS, AT = 12, 7
 PLAIN = {"kind": "rowwise_adagrad", "lr": 0.02, "eps": 3e-3}
 DENSITY = {"kind": "density_scaled_rowwise_adagrad", "lr": 0.02, "replicas": 2, "eps": 3e-3}
 MOMENTUM = {"kind": "momentum_rowwise_adagrad", "lr": 0.02, "beta": 0.8, "eps": 3e-3}
@@ -39,53 +34,6 @@ TRAINING = {"dense_optimizer": {"kind": "adagrad", "lr": 0.02}, "kernel": "torch
 def cell_of(mode: str, ranks: int = 2, **changes: Any) -> Cell:
     layout, optimizer = MODES[mode]
     return small_cell(ranks, layout, optimizer, training=TRAINING, **changes)
-
-
-def progress_of(trainer: Any) -> Progress:
-    return Progress(0, torch.zeros(STEPS), PhaseClock(STEPS))
-
-
-def train_and_save(cells: list[Cell], batches: list[Batch], folders: list[Path]) -> list[Any]:
-    """Save after some steps and go on; what came out."""
-    states = []
-    for cell, folder in zip(cells, folders, strict=True):
-        trainer = trainer_of(cell)
-        progress = progress_of(trainer)
-        stages = Prefetch(trainer, own_parts(trainer, batches))
-        train(trainer, progress, stages, AT)
-        save(folder, trainer, progress, "data")
-        train(trainer, progress, stages, STEPS)
-        states.append(finished(trainer, progress))
-    return states
-
-
-def train(trainer: Any, progress: Progress, stages: Prefetch, until: int) -> None:
-    for _ in range(progress.done, until):
-        with progress.clock.step():
-            ahead = stages if progress.done + 1 < until else None
-            progress.losses[progress.done] = trainer.compute(stages.take(progress.clock), progress.clock, ahead)
-        progress.done += 1
-
-
-def resume_and_train(cells: list[Cell], batches: list[Batch], folders: list[Path]) -> list[Any]:
-    states = []
-    for cell, folder in zip(cells, folders, strict=True):
-        trainer = trainer_of(cell)
-        progress = progress_of(trainer)
-        resume(latest(folder), trainer, progress, "data")
-        assert progress.done == AT
-        train(trainer, progress, Prefetch(trainer, own_parts(trainer, batches[AT:])), STEPS)
-        states.append(finished(trainer, progress))
-    return states
-
-
-def finished(trainer: Any, progress: Progress) -> dict[str, Any]:
-    trainer.embeddings.finish()
-    sizes = list(trainer.embeddings.sync_sizes)
-    traffic = {name: (entry.calls, entry.sent_bytes) for name, entry in trainer.ledger.entries.items()}
-    if trainer.embeddings.storage:
-        trainer.embeddings.storage.gather()
-    return {"losses": progress.losses.numpy(), "sizes": sizes, "traffic": traffic, **whole_state(trainer)}
 
 
 @pytest.fixture(scope="module")
@@ -126,17 +74,6 @@ TARGETS = {
 }
 
 
-def predict_from(cells: list[Cell], batch: Batch, paths: list[Path]) -> list[np.ndarray]:
-    """This rank's logits of its part of a batch, from each checkpoint in each mesh."""
-    logits = []
-    for cell, path in zip(cells, paths, strict=True):
-        trainer = trainer_of(cell)
-        load_model(path, trainer)
-        part = next(own_parts(trainer, [batch]))
-        logits.append(trainer.predict(trainer.feed.in_order(part)).numpy())
-    return logits
-
-
 def predictions(processes: int, cells: list[Cell], paths: list[Path]) -> list[np.ndarray]:
     batch = random_batches(cell_of("K=3"), 1, seed=9)[0]
     ranks = launch(predict_from, processes, cells, batch, paths, timeout=100)
@@ -175,20 +112,6 @@ def test_a_checkpoint_predicts_the_same_in_any_mesh(target: str, mode: str, move
     """K=3 is saved between two averages: what it predicts is what its replicas' mean predicts."""
     np.testing.assert_array_equal(moved[mode, target], moved[mode, "itself"])
     assert np.ptp(moved[mode, target]) > 0.01
-
-
-def attempts(cells: list[Cell], paths: list[Path], data: list[str]) -> list[str]:
-    """What each attempt to resume is told; the same on every rank."""
-    told = []
-    for cell, path, of_data in zip(cells, paths, data, strict=True):
-        trainer = trainer_of(cell)
-        try:
-            resume(path, trainer, progress_of(trainer), of_data)
-        except CheckpointError as error:
-            told.append(str(error))
-        else:
-            told.append("resumed")
-    return told
 
 
 REFUSED: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [

@@ -145,8 +145,9 @@ def test_metrics_do_not_depend_on_how_rows_are_stored(records: Records):
 def test_phases_add_up_to_the_step(records: Records):
     for record in records.values():
         assert record.metrics
-        total = sum(phase.mean for phase in record.phases.values())
-        assert 0.8 * record.metrics.step_seconds < total <= 1.001 * record.metrics.step_seconds, (record.ranks, record.cell)
+        step = record.metrics.step_seconds  # of the slowest rank in each step
+        assert sum(phase.mean for phase in record.phases.values()) <= 1.001 * step, (record.ranks, record.cell)
+        assert sum(phase.max for phase in record.phases.values()) > 0.8 * step, (record.ranks, record.cell)
 
 
 def test_live_state_says_what_the_cell_is(records: Records):
