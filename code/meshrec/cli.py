@@ -293,7 +293,7 @@ def _parser() -> argparse.ArgumentParser:
     step.add_argument("--out", type=Path, required=True, help="folder of the block's records")
     step = add(evaluate)
     step.add_argument("--checkpoint", type=_folder, required=True, help="folder step-N that a run left behind")
-    step.add_argument("--ranks", type=int, required=True, help="rank count of the mesh to load into")
+    step.add_argument("--ranks", type=_positive, required=True, help="rank count of the mesh to load into")
     step.add_argument("--cell", required=True, help="layout.optimizer.scaling")
     step.add_argument("--store", type=_folder, required=True, help="folder that `meshrec prepare` wrote")
     for run in (tables, contrasts, figures, report):

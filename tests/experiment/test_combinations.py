@@ -49,6 +49,7 @@ OTHER_KERNELS = "set training.kernel to numba or torch"
     [
         (f"{{{TWO}}}", MOMENTUM, "fbgemm", OF_OPTIMIZER, "optimizers.other.kind", "fbgemm has no momentum_rowwise_adagrad: "),
         ("{}", DENSITY, "fbgemm", OF_OPTIMIZER, "optimizers.other.kind", "fbgemm has no density_scaled_rowwise_adagrad: "),
+        (f"{{{TWO}, sync_moments: lagged}}", SGD, "numba", OF_LAYOUT, "layouts.odd.sync_moments", "no moments to keep lagged"),
         (f"{{{TWO}, sync_moments: lagged}}", PLAIN, "fbgemm", OF_LAYOUT, "layouts.odd.sync_moments", "no lagging moments: "),
         ("{sharding: column-wise}", PLAIN, "fbgemm", OF_LAYOUT, "layouts.odd.sharding", "makes it another optimizer"),
         (
@@ -104,7 +105,6 @@ def test_an_impossible_combination_is_refused_once_by_file_line_and_key(
     [
         *((f"{{{TWO}}}", optimizer, kernel) for optimizer in (MOMENTUM, DENSITY) for kernel in ("numba", "torch")),
         (f"{{{TWO}, sync_moments: lagged}}", PLAIN, "numba"),
-        (f"{{{TWO}, sync_moments: lagged}}", SGD, "fbgemm"),  # nothing that could lag
         ("{sync_moments: lagged, sharding: row-wise}", PLAIN, "fbgemm"),  # nothing to lag behind
         ("{sharding: column-wise}", PLAIN, "numba"),
         ("{sharding: column-wise}", SGD, "fbgemm"),

@@ -13,6 +13,7 @@ from meshrec.embeddings.exchange import Exchange
 from meshrec.embeddings.kernels import ShardTables
 from meshrec.embeddings.local import RankTables
 from meshrec.embeddings.optimizers import RowOptimizer
+from meshrec.embeddings.packing import averaged_states
 from meshrec.embeddings.plan import Plan, TableShard
 from meshrec.embeddings.replicate import ReplicaAverage, SyncSize, TwinGradients
 from meshrec.embeddings.rows import RowGradients
@@ -30,6 +31,8 @@ class Sent:
     """Ids on their way to the owners."""
 
     pending: Pending
+    samples: int
+    """b."""
     whole: torch.Tensor | None
     """[C, b] int32 ids of replicated tables, which stay here."""
 
@@ -54,6 +57,8 @@ class Sizes:
     rows: int
     weights: int
     states: int
+    averaged: int
+    """Of the state, what an average covers."""
 
 
 def _sizes(kernels: list[ShardTables]) -> Sizes:
@@ -61,6 +66,7 @@ def _sizes(kernels: list[ShardTables]) -> Sizes:
         sum(tables.rows for tables in kernels),
         sum(tables.weights().numel() for tables in kernels),
         sum(state.numel() for tables in kernels for state in tables.states().values()),
+        sum(state.numel() for tables in kernels for state in averaged_states(tables.states())),
     )
 
 
@@ -162,11 +168,11 @@ class ShardedEmbeddings:
 
     def send(self, ids: torch.Tensor) -> Sent:
         """Begin the input exchange of ids [b, H] int32 of this rank's samples."""
-        return Sent(self.exchange.start_ids(ids), self.whole.ids(ids) if self.whole else None)
+        return Sent(self.exchange.start_ids(ids), len(ids), self.whole.ids(ids) if self.whole else None)
 
     def arrive(self, sent: Sent, training: bool = True) -> Arrived:
         """End the input exchange, and begin to tell twins which rows the step will touch, if they need to know for it."""
-        ids = self.exchange.ids_of_group(sent.pending.wait())
+        ids = self.exchange.ids_of_group(sent.pending.wait(), sent.samples)
         if not training:
             return Arrived(ids, sent.whole, 0, None)
         self.steps += 1

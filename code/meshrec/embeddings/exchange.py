@@ -55,13 +55,11 @@ class Exchange:
         self._note(outgoing, pending.result)
         return pending
 
-    def ids_of_group(self, incoming: torch.Tensor) -> torch.Tensor:
+    def ids_of_group(self, incoming: torch.Tensor, batch: int) -> torch.Tensor:
         """Input exchange, ended: [C, N·b] int32, for each id column of this rank the group's samples, rank by rank."""
         ranks = len(self._ids)
-        if ranks == 1:
-            return incoming.view(self._own_ids, -1)
-        by_rank = incoming.view(ranks, self._own_ids, -1)
-        return by_rank.transpose(0, 1).reshape(self._own_ids, -1)
+        by_rank = incoming.view(ranks, self._own_ids, batch)
+        return by_rank.transpose(0, 1).reshape(self._own_ids, ranks * batch)
 
     def pooled_to_samples(self, pooled: torch.Tensor) -> torch.Tensor:
         """Output exchange.

@@ -56,11 +56,11 @@ class RankTables:
 
     def touched(self, ids: torch.Tensor) -> torch.Tensor:
         """Distinct rows that ids [C, B] ask for: [n] int64, ascending."""
-        parts, first = [], 0
+        parts, first = [torch.empty(0, dtype=torch.int64, device=self._device)], 0
         for tables, part in zip(self.kernels, self.split_ids(ids), strict=True):
             parts.append(tables.touched(part) + first if first else tables.touched(part))
             first += tables.rows
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        return parts[1] if len(parts) == 2 else torch.cat(parts)
 
     def blocks(self, rows: torch.Tensor) -> Iterator[RowBlock]:
         """Ascending rows [n], kernel by kernel."""

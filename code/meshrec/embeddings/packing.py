@@ -11,6 +11,8 @@ from meshrec.embeddings.local import RowBlock
 def pack(blocks: Iterable[RowBlock], with_states: bool) -> torch.Tensor:
     """Copy rows out: [numbers] float32, of each block the weights and then each state."""
     blocks = list(blocks)
+    if not blocks:  # all tables are replicated
+        return torch.empty(0)
     buffer = torch.empty(sum(numbers(block, with_states) for block in blocks), device=blocks[0].rows.device)
     start = 0
     for block in blocks:

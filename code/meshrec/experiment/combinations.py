@@ -37,6 +37,11 @@ def _of_cell(cell: Cell) -> Iterator[Problem]:
                 "fbgemm takes a row's second moment over the columns that a shard holds, which makes it another optimizer than "
                 f"that of whole rows: {OTHER_KERNELS}, or optimizer {cell.optimizer} to sgd",
             )
+    if not has_moments and replicated and layout.sync_moments != "averaged":
+        yield (
+            (*of_layout, "sync_moments"),
+            f"optimizer {cell.optimizer} has no moments to keep {layout.sync_moments}: leave the layout out of its layouts",
+        )
     if optimizer.kind == "density_scaled_rowwise_adagrad":
         if replicated and layout.sync == "gradients":
             yield (

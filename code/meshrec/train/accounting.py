@@ -1,5 +1,7 @@
 """Bytes of a trainer's step: what it holds, measured on the live tensors, and what it sends, by formula."""
 
+from dataclasses import replace
+
 from meshrec.measure.wire import (
     StepShape,
     dense_bytes,
@@ -32,7 +34,8 @@ def _replicated(trainer: Trainer, shape: StepShape, steps: int) -> dict[str, flo
     by_name = replicated_bytes(shape, exact)
     if layout.replicas > 1 and not exact:
         averages = -(-steps // layout.sync_every)  # the last one covers what is left over
-        once = replicated_average_bytes(shape, layout.sync_moments != "local")
+        averaged = replace(shape, replicated_states=trainer.embeddings.sizes()[1].averaged)
+        once = replicated_average_bytes(averaged, layout.sync_moments != "local")
         by_name |= {name: sent * averages / steps for name, sent in once.items()}
     return by_name
 

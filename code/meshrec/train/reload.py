@@ -36,7 +36,10 @@ def evaluate_checkpoint(experiment: Experiment, checkpoint: Path, ranks: int, ce
     Raises:
         CheckpointError: damaged, of another model, or no such cell.
     """
-    seed = int(read_manifest(checkpoint).settings["seed"])
+    manifest = read_manifest(checkpoint)
+    seed, found_data = int(manifest.settings["seed"]), open_store(store).manifest.data_hash
+    if found_data != manifest.data_hash:
+        raise CheckpointError(f"{store}: holds data {found_data}, want {manifest.data_hash}, on which {checkpoint} was trained")
     known = {found.name: found for found in cells_of(experiment, ranks, seed)}
     if cell not in known:
         raise CheckpointError(f"{experiment.name} has no cell {cell!r} at {ranks} ranks; it has {sorted(known)}")

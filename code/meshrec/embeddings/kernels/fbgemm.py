@@ -67,6 +67,8 @@ class FbgemmTables(JaggedTables):
         if mean_squares is not None:
             raise PlanError("fbgemm takes a row's second moment over the columns it holds: use kernel numba or torch")
         rows = summed.rows
+        if not rows.numel():  # of a kernel whose rows nobody asked for
+            return
         shard = torch.searchsorted(self.first_rows, rows, right=True) - 1
         counts = torch.bincount(shard, minlength=len(self.shards))
         bags = int(counts.max())

@@ -52,15 +52,23 @@ def load_model(path: Path, trainer: Trainer) -> Manifest:
             _read_mean(path, trainer, manifest.settings["layout"]["replicas"])
         else:
             for twin in range(len(trainer.embeddings.twins)):
-                load_state(dict(table_tensors(trainer.embeddings, twin)), checkpoint_id=path)
+                load_state(_of_the_model(trainer, twin), checkpoint_id=path)
         load_state(dict(dense_tensors(trainer.dense)), checkpoint_id=path)
+        for tables in trainer.embeddings.kernels():
+            tables.end_average(None)
     trainer.embeddings.resume(0, manifest.kernel_steps)
     return manifest
 
 
+def _of_the_model(trainer: Trainer, twin: int) -> dict[str, Any]:
+    """Tables of a local twin without what lags behind: that is how a mesh goes on, not what the model is."""
+    tensors = table_tensors(trainer.embeddings, twin)
+    return {name: tensor for name, tensor in tensors.items() if not name.endswith("lagged_moments")}
+
+
 def _read_mean(path: Path, trainer: Trainer, replicas: int) -> None:
     """What the replicas' average would have been: each is read in turn and added up."""
-    live = [table_tensors(trainer.embeddings, twin) for twin in range(len(trainer.embeddings.twins))]
+    live = [_of_the_model(trainer, twin) for twin in range(len(trainer.embeddings.twins))]
     total: dict[str, list[torch.Tensor]] = {}
     for replica in range(replicas):
         load_state({f"replica.{replica}.{name}": tensor for name, tensor in live[0].items()}, checkpoint_id=path)
