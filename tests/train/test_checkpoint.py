@@ -80,7 +80,7 @@ def predictions(processes: int, cells: list[Cell], paths: list[Path]) -> list[np
     return [np.concatenate([rank[index] for rank in ranks]) for index in range(len(cells))]
 
 
-MOVED = ["K=3", "gradients"]
+MOVED = ["K=3", "gradients", "lagged, overlapped"]
 
 
 @pytest.fixture(scope="module")
